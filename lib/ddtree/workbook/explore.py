@@ -1,0 +1,71 @@
+"""Figures that answer to controls when a front-end is attached, and stand still at the given values otherwise."""
+
+import html
+import os
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets
+import plotly.graph_objects as go
+import plotly.io as pio
+from IPython.display import display
+
+LIVE_VARIABLE = "DDTREE_LIVE"
+
+# A kernel's pictures are data: JupyterLab and the report draw them, and no notebook stores plotly.js.
+pio.renderers.default = "plotly_mimetype"
+
+
+def has_frontend() -> bool:
+    """Whether someone can move a slider.
+
+    Jupyter's server names its session in the kernel's environment; papermill and nbclient do not.
+    DDTREE_LIVE=0 or 1 decides first, because a run started from inside a notebook inherits that name.
+    """
+    override = os.environ.get(LIVE_VARIABLE)
+    if override is None:
+        return "JPY_SESSION_NAME" in os.environ
+    if override not in ("0", "1"):
+        raise ValueError(f"The environment variable {LIVE_VARIABLE} is {override!r}; 0 or 1 is needed.")
+    return override == "1"
+
+
+def explore(draw: Callable[..., go.Figure], **controls: ipywidgets.ValueWidget) -> None:
+    """Show `draw(**values)`, where the values are those of the `controls` (ipywidgets) of the same names.
+
+    With a front-end the controls are shown and redraw the figure; without one the figure stands alone.
+    An error of the first drawing is raised; a later one is shown under the controls until the next success.
+    """
+    figure = draw(**_values(controls))
+    display(live_view(draw, figure, controls) if has_frontend() else figure)
+
+
+def live_view(
+    draw: Callable[..., go.Figure], figure: go.Figure, controls: dict[str, ipywidgets.ValueWidget]
+) -> ipywidgets.VBox:
+    """Controls, a place for errors, and `figure` as a widget that follows the controls."""
+    live = go.FigureWidget(figure)
+    problem = ipywidgets.HTML()
+
+    def redraw(_change: Any) -> None:
+        try:
+            new = draw(**_values(controls))
+            with live.batch_update():
+                live.update(
+                    data=[trace.to_plotly_json() for trace in new.data],
+                    layout=new.layout.to_plotly_json(),
+                    overwrite=True,
+                )
+        except Exception:  # a widget's callback has no caller to raise to
+            problem.value = f"<pre style='color: #b3261e'>{html.escape(traceback.format_exc())}</pre>"
+        else:
+            problem.value = ""
+
+    for control in controls.values():
+        control.observe(redraw, "value")
+    return ipywidgets.VBox([ipywidgets.HBox(list(controls.values())), problem, live])
+
+
+def _values(controls: dict[str, ipywidgets.ValueWidget]) -> dict[str, Any]:
+    return {name: control.value for name, control in controls.items()}

@@ -1,0 +1,106 @@
+"""Sentences about wrong parameters: each names the parameter, the value found with its type, and what is right."""
+
+import difflib
+from typing import Any
+
+from pydantic import ValidationError
+
+NULL_WORDS = {"none", "null", "nil", "~"}
+
+
+def problems_of(error: ValidationError, schemas: dict[str, dict[str, Any]]) -> list[str]:
+    """One sentence for each wrong parameter or list entry; `schemas` is the JSON schema of each parameter."""
+    sentences: dict[str, str] = {}
+    for detail in error.errors(include_url=False):
+        name, *rest = detail["loc"]
+        entry = next((part for part in rest if isinstance(part, int)), None)
+        where = f"{name}[{entry}]" if entry is not None else str(name)
+        if where in sentences:  # a union reports once for each member
+            continue
+        if detail["type"] == "extra_forbidden":
+            sentences[where] = _unknown(str(name), list(schemas))
+            continue
+        schema = schemas[str(name)]
+        if entry is not None:
+            schema = schema["items"]
+        reason = f" ({detail['ctx']['error']})" if detail["type"] == "value_error" else ""
+        found = detail["input"]
+        wrong = f"{where} is {found!r} ({type_word(found)})"
+        sentences[where] = f"{wrong}, but {expected(schema)} is needed{reason}{_hint(found, schema)}."
+    return list(sentences.values())
+
+
+def missing_problem(name: str, schema: dict[str, Any]) -> str:
+    """The sentence about a parameter that no cell has set."""
+    return f"{name} is missing; {expected(schema)} is needed ({schema['description']})."
+
+
+def type_word(value: object) -> str:
+    """The type of `value` in the words of a parameter file."""
+    words: dict[type, str] = {
+        bool: "true/false",
+        int: "whole number",
+        float: "number with a decimal point",
+        str: "text",
+        list: "list",
+        tuple: "tuple",
+        dict: "mapping",
+        type(None): "null",
+    }
+    return words.get(type(value), type(value).__name__)
+
+
+def expected(schema: dict[str, Any]) -> str:
+    """What a value must be, from its JSON schema."""
+    if "anyOf" in schema:
+        return " or ".join(expected(member) for member in schema["anyOf"])
+    if "const" in schema:
+        return f'"{schema["const"]}"'
+    if "enum" in schema:
+        return "one of " + ", ".join(f'"{choice}"' for choice in schema["enum"])
+    if schema["type"] == "array":
+        fewest = ", at least one" if schema.get("minItems") else ""
+        return f"a list{fewest}, each entry {expected(schema['items'])}"
+    if schema["type"] == "string":
+        return "text that is not empty"
+    return ("a whole number" if schema["type"] == "integer" else "a number") + _range(schema)
+
+
+def _range(schema: dict[str, Any]) -> str:
+    lowest = f" above {schema['exclusiveMinimum']:g}" if "exclusiveMinimum" in schema else ""
+    if "minimum" in schema:
+        lowest = f" from {schema['minimum']}"
+    return f"{lowest} up to {schema['maximum']}" if "maximum" in schema else lowest
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"the parameters are {', '.join(known)}."
+    return f"unknown parameter '{name}'; {hint}"
+
+
+def _hint(found: object, schema: dict[str, Any]) -> str:
+    """What a reader of YAML, or of papermill's command line, most likely ran into."""
+    wants_text = schema.get("type") == "string" or "enum" in schema
+    if isinstance(found, bool) and wants_text:
+        return "; YAML reads bare on, off, yes, no, true and false as true/false, so put the text in quotes"
+    if found is None:
+        return "; YAML reads an empty value, ~ and null as no value"
+    if not isinstance(found, str) or wants_text:
+        return ""
+    if found.lower() in NULL_WORDS:
+        return f"; YAML reads {found} as text (its word for no value is null), and a value is needed here"
+    if found.startswith("[") and schema.get("type") == "array":
+        return "; a list given by `papermill -p` arrives as text, so use a YAML file"
+    return _number_hint(found)
+
+
+def _number_hint(found: str) -> str:
+    try:
+        float(found)
+    except ValueError:
+        return ""
+    mantissa, exponent_mark, exponent = found.lower().partition("e")
+    if exponent_mark and "." not in mantissa:
+        return f"; YAML reads {found} as text, so write {mantissa}.0e{exponent}"
+    return f"; write {found} without quotes"

@@ -1,0 +1,182 @@
+"""The parameters of each notebook: names, types, ranges, units and defaults, the same in model and notebook."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from ddtree.workbook.parameter_names import candidates
+from ddtree.workbook.parameter_problems import missing_problem, problems_of
+from ddtree.workbook.plain_yaml import YamlError, load_mapping
+
+
+class ParameterError(ValueError):
+    """One or more parameters are wrong; the message has one sentence for each problem."""
+
+    def __init__(self, notebook: str, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("\n".join([f"{notebook}: {len(problems)} wrong parameter(s).", *problems]))
+
+
+Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
+Temperature = Annotated[float, Field(ge=0, le=10)]
+Budget = Annotated[int, Field(ge=0, le=1024)]
+
+Prompt = Annotated[Text, Field(description="text that the model continues")]
+SkipTokens = Annotated[int, Field(ge=0, le=512, description="tokens generated before the tree that is shown")]
+TreeBudget = Annotated[Budget, Field(description="tree nodes beside the root; 0 drafts nothing")]
+TopkCap = Annotated[int, Field(ge=1, le=1024, description="children of one node at most")]
+TargetTemperature = Annotated[Temperature, Field(description="sampling temperature of the target; 0 is greedy")]
+DraftTemperature = Annotated[
+    Annotated[float, Field(gt=0, le=10)] | Literal["match"],
+    Field(description='temperature of the drafter when the tree is built; "match" is the request\'s own'),
+]
+TopK = Annotated[int, Field(ge=0, le=1_000_000, description="tokens kept by top-k; 0 is off")]
+TopP = Annotated[float, Field(gt=0, le=1, description="probability mass kept by top-p; 1 is off")]
+MinP = Annotated[float, Field(ge=0, le=1, description="tokens below this share of the likeliest are dropped; 0 is off")]
+Backend = Annotated[
+    Literal["auto", "reference", "sgl", "fused"],
+    Field(description='verify backend; "auto" is the best that proved itself here'),
+]
+
+
+class NotebookParams(BaseModel):
+    """What every notebook takes. Frozen and strict: true is not 1, 16.0 is not 16, NaN is not a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    model: Text = Field("smollm2-135m", description="target: zoo name, hub id or folder")
+    drafter: Text = Field("auto", description='drafter: hub id or folder; "auto" is the one paired with model')
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description='number format of the weights; "auto" suits the device'
+    )
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where the models run")
+    threads: int = Field(0, ge=0, le=256, description="CPU threads; 0 is all physical cores")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="of every random draw in the notebook")
+    out_dir: Text = Field("outputs/run", description="folder of the results, relative to the project root")
+
+    @classmethod
+    def check(cls, namespace: dict[str, Any]) -> Self:
+        """The validated parameters of a notebook, from its `globals()`.
+
+        A name that a parameters cell set and that is no parameter is an error, as is a missing parameter.
+        Raises ParameterError with every problem at once.
+        """
+        values = candidates(namespace, known=set(cls.model_fields))
+        missing = [missing_problem(name, cls.schema_of(name)) for name in cls.model_fields if name not in values]
+        return cls._validated(values, missing)
+
+    @classmethod
+    def from_mapping(cls, values: dict[str, Any]) -> Self:
+        """Defaults overridden by `values`. Raises ParameterError with every problem at once."""
+        return cls._validated(values, [])
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> Self:
+        """Defaults overridden by the YAML file `path`. Raises ParameterError, also for a file without values."""
+        try:
+            return cls.from_mapping(load_mapping(path))
+        except YamlError as error:
+            raise ParameterError(cls.__name__, [str(error)]) from error
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Name to default value, as plain Python values, in the order of the notebook's parameters cell."""
+        return cls.model_validate({}).to_plain()
+
+    @classmethod
+    def schema_of(cls, name: str) -> dict[str, Any]:
+        """The JSON schema of one parameter: type, range and description."""
+        schema: dict[str, Any] = cls.model_json_schema()["properties"][name]
+        return schema
+
+    def to_plain(self) -> dict[str, Any]:
+        """Only str, int, float and list: papermill turns numpy scalars and tuples into text."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def _validated(cls, values: dict[str, Any], problems: list[str]) -> Self:
+        model = None
+        try:
+            model = cls.model_validate(values)
+        except ValidationError as error:
+            problems = problems + problems_of(error, cls.model_json_schema()["properties"])
+        if model is None or problems:
+            raise ParameterError(cls.__name__, problems)
+        return model
+
+
+class TreeParams(NotebookParams):
+    """01_tree: one draft tree, looked at closely."""
+
+    prompt: Prompt = "The three most important things in a good kitchen are"
+    skip_tokens: SkipTokens = 8
+    budget: TreeBudget = 16
+    topk_cap: TopkCap = 4
+    temperature: TargetTemperature = 0.6
+    draft_temperature: DraftTemperature = 1.0
+    out_dir: Text = Field("outputs/tree", description="folder of the results, relative to the project root")
+
+
+class KernelParams(NotebookParams):
+    """02_kernel: the sampling verify, step by step and against its own distribution."""
+
+    prompt: Prompt = "The three most important things in a good kitchen are"
+    skip_tokens: SkipTokens = 8
+    budget: TreeBudget = 16
+    topk_cap: TopkCap = 4
+    temperature: TargetTemperature = 0.6
+    top_k: TopK = 0
+    top_p: TopP = 1.0
+    min_p: MinP = 0.0
+    draft_temperature: DraftTemperature = 1.0
+    backend: Backend = "auto"
+    out_dir: Text = Field("outputs/kernel", description="folder of the results, relative to the project root")
+
+
+class LiveParams(NotebookParams):
+    """03_live: speed, sameness and diversity on real prompts."""
+
+    prompts: Annotated[list[Text], Field(min_length=1, description="texts that the model continues")] = [
+        "The three most important things in a good kitchen are",
+        "def fibonacci(n):",
+        "Once upon a time, a lighthouse keeper",
+    ]
+    temperatures: Annotated[
+        list[Temperature],
+        Field(min_length=1, description="sampling temperatures measured, all different; 0 is greedy"),
+    ] = [0.0, 0.6, 1.0]
+    top_k: TopK = 0
+    top_p: TopP = 1.0
+    min_p: MinP = 0.0
+    budget: TreeBudget = 16
+    topk_cap: TopkCap = 4
+    draft_temperature: DraftTemperature = 1.0
+    extra_budgets: Annotated[
+        list[Budget], Field(description="further budgets measured at the highest temperature; may be empty")
+    ] = [8, 32]
+    max_new_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens generated for each prompt")] = 64
+    repeats: Annotated[int, Field(ge=1, le=100, description="measurements of each setting")] = 2
+    regression_prompts: Annotated[
+        int, Field(ge=0, le=1000, description="prompts whose greedy text must equal one-by-one decoding")
+    ] = 3
+    regression_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens compared for each of them")] = 32
+    diversity_samples: Annotated[int, Field(ge=2, le=64, description="continuations of one prompt compared")] = 8
+    diversity_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens of each continuation")] = 32
+    bootstrap: Annotated[int, Field(ge=100, le=100_000, description="resamples for the intervals")] = 2000
+    backend: Backend = "auto"
+    out_dir: Text = Field("outputs/live", description="folder of the results, relative to the project root")
+
+    @field_validator("temperatures")
+    @classmethod
+    def _distinct(cls, values: list[float]) -> list[float]:
+        if len(set(values)) != len(values):
+            raise ValueError("every temperature may stand once only")
+        return values
+
+
+PARAMS: dict[str, type[NotebookParams]] = {
+    "01_tree": TreeParams,
+    "02_kernel": KernelParams,
+    "03_live": LiveParams,
+}
