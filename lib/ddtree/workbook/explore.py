@@ -1,7 +1,6 @@
 """Figures that answer to controls when a front-end is attached, and stand still at the given values otherwise."""
 
 import html
-import os
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -11,24 +10,10 @@ import plotly.graph_objects as go
 import plotly.io as pio
 from IPython.display import display
 
-LIVE_VARIABLE = "DDTREE_LIVE"
+from ddtree.workbook.explore_switch import has_frontend
 
 # A kernel's pictures are data: JupyterLab and the report draw them, and no notebook stores plotly.js.
 pio.renderers.default = "plotly_mimetype"
-
-
-def has_frontend() -> bool:
-    """Whether someone can move a slider.
-
-    Jupyter's server names its session in the kernel's environment; papermill and nbclient do not.
-    DDTREE_LIVE=0 or 1 decides first, because a run started from inside a notebook inherits that name.
-    """
-    override = os.environ.get(LIVE_VARIABLE)
-    if override is None:
-        return "JPY_SESSION_NAME" in os.environ
-    if override not in ("0", "1"):
-        raise ValueError(f"The environment variable {LIVE_VARIABLE} is {override!r}; 0 or 1 is needed.")
-    return override == "1"
 
 
 def explore(draw: Callable[..., go.Figure], **controls: ipywidgets.ValueWidget) -> None:

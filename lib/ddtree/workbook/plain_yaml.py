@@ -26,7 +26,7 @@ class _StrictLoader(yaml.SafeLoader):
 def load_mapping(path: str | Path) -> dict[str, Any]:
     """Names to values of the YAML file `path`. Raises YamlError with a sentence that names the file."""
     try:
-        content = parse(Path(path).read_text(encoding="utf-8"))
+        content = _parse(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise YamlError(f"The parameter file {path} cannot be read: {error.strerror}.") from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
@@ -38,6 +38,13 @@ def load_mapping(path: str | Path) -> dict[str, Any]:
     return content
 
 
-def parse(text: str) -> Any:
-    """The value that YAML `text` stands for."""
+def parse_value(name: str, text: str) -> Any:
+    """The value that YAML `text` stands for; `name` is for the message of a YamlError."""
+    try:
+        return _parse(text)
+    except yaml.YAMLError as error:
+        raise YamlError(f"{name} is {text!r}, which is not valid YAML: {' '.join(str(error).split())}.") from error
+
+
+def _parse(text: str) -> Any:
     return yaml.load(text, Loader=_StrictLoader)  # a SafeLoader

@@ -1,0 +1,100 @@
+"""An executed notebook as ONE HTML file that asks nothing of the network: prose and figures first, code on demand."""
+
+import base64
+import warnings
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from jinja2 import pass_context
+from markupsafe import Markup
+from nbconvert.exporters import HTMLExporter
+from nbformat import NotebookNode
+from plotly.offline import get_plotlyjs
+from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
+from traitlets.config import Config
+
+from ddtree.workbook.records import write_text
+from ddtree.workbook.report_facts import run_facts
+from ddtree.workbook.report_figures import PLOTLY, figure_view
+from ddtree.workbook.report_markdown import OfflineMarkdown, latex_output
+from ddtree.workbook.report_offline import without_requests
+from ddtree.workbook.report_outline import body_cells, has_figures
+
+TEMPLATES = Path(__file__).parent / "templates"
+PLACEHOLDER = "<!-- plotly.js -->"
+MAX_MIB = 6
+
+
+class ReportError(ValueError):
+    """The notebook cannot be read."""
+
+
+def export(notebook_path: str | Path, html_path: str | Path) -> Path:
+    """Write the report of an executed notebook, failed ones included, and return its path.
+
+    A result.json beside the notebook adds machine, versions, date and revision. Raises ReportError when
+    the file is no notebook, RecordError when the folder cannot be written; warns above 6 MiB.
+    """
+    notebook_path, html_path = Path(notebook_path), Path(html_path)
+    try:
+        notebook = nbformat.read(notebook_path, as_version=4)
+    except (OSError, ValueError) as error:
+        raise ReportError(f"The notebook {notebook_path} cannot be read: {error}.") from error
+    html = render(notebook, notebook_path)
+    size = len(html.encode()) / 2**20
+    if size > MAX_MIB:
+        warnings.warn(
+            f"The report {html_path} has {size:.1f} MiB, more than {MAX_MIB}: draw fewer points.", stacklevel=2
+        )
+    write_text(html_path, html)
+    return html_path
+
+
+def render(notebook: NotebookNode, notebook_path: Path) -> str:
+    """The report's HTML; `notebook_path` says where pictures and result.json lie and names the report."""
+    run = run_facts(notebook, notebook_path)
+    drawn = has_figures(notebook)
+    resources = {
+        "metadata": {"name": notebook_path.stem, "path": str(notebook_path.parent)},
+        "run": run,
+        "code_css": _code_css(),
+        "plotlyjs_placeholder": PLACEHOLDER if drawn else "",
+    }
+    shown = NotebookNode({**notebook, "cells": body_cells(notebook)})
+    html, _ = _ReportExporter(extra_template_basedirs=[str(TEMPLATES)]).from_notebook_node(shown, resources)
+    html = without_requests(html)
+    if drawn:  # last, because parsing 5 MB of script takes seconds and finds nothing
+        html = html.replace(PLACEHOLDER, f"<script>{get_plotlyjs()}</script>", 1)
+    return html
+
+
+class _ReportExporter(HTMLExporter):
+    """nbconvert with the project's template, formulas as MathML and figures as data."""
+
+    def _template_name_default(self) -> str:
+        return "report"
+
+    @property
+    def default_config(self) -> Config:
+        config = super().default_config.copy()
+        priority = [PLOTLY, "image/svg+xml", "image/png", "image/jpeg", "text/html", "text/markdown", "text/latex"]
+        config.merge(Config({"NbConvertBase": {"display_data_priority": [*priority, "text/plain"]}}))
+        return config
+
+    def default_filters(self) -> Any:
+        yield from super().default_filters()
+        yield "figure_view", figure_view
+        yield "latex_output", latex_output
+        yield "text_base64", lambda text: base64.b64encode(text.encode()).decode()
+
+    @pass_context
+    def markdown2html(self, context: Any, source: str) -> Markup:
+        folder = context["resources"]["metadata"]["path"]
+        return Markup(OfflineMarkdown(context["cell"].get("attachments", {}), folder).to_html(source))
+
+
+def _code_css() -> str:
+    light = HtmlFormatter(style="xcode").get_style_defs(".highlight")
+    dark = HtmlFormatter(style="github-dark").get_style_defs(".highlight")
+    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}"

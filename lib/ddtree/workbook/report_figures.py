@@ -1,0 +1,70 @@
+"""A plotly figure as the report shows it: its title becomes a caption that can wrap, the rest stays data."""
+
+import json
+import re
+from html import escape
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+PLOTLY = "application/vnd.plotly.v1+json"
+DEFAULT_HEIGHT = 450  # pixels, plotly's own
+COLUMN_WIDTH = 300  # pixels that one of several plots side by side needs to be read on a phone
+WIDE_FIGURE = 640  # pixels that a figure with a width of its own keeps on a phone
+TITLE_ROOM = 56  # pixels of the top margin that plotly's title took
+ALLOWED_TAGS = re.compile(r"&lt;(/?(?:b|i|em|strong|sub|sup)|br\s*/?)&gt;")
+
+
+class FigureView(NamedTuple):
+    """Caption as HTML, height and least width in pixels, and the figure as JSON that is safe inside a script."""
+
+    caption: Markup
+    height: int
+    min_width: int
+    json: Markup
+
+
+def figure_view(figure: dict[str, Any]) -> FigureView:
+    """The view of a figure in plotly's JSON form; `figure` itself stays as it was."""
+    layout = dict(figure.get("layout", {}))
+    title = layout.pop("title", None) or {}
+    title = {"text": title} if isinstance(title, str) else title
+    subtitle = (title.get("subtitle") or {}).get("text")
+    if title.get("text"):
+        layout["margin"] = {**layout.get("margin", {}), "t": _top_margin(layout)}
+    view = {"data": figure["data"], "layout": layout, **({"frames": figure["frames"]} if "frames" in figure else {})}
+    return FigureView(
+        caption=_caption(title.get("text"), subtitle),
+        height=int(layout.get("height") or DEFAULT_HEIGHT),
+        min_width=_min_width(layout),
+        json=Markup(json.dumps(view).replace("<", "\\u003c")),  # no </script> inside
+    )
+
+
+def _caption(text: str | None, subtitle: str | None) -> Markup:
+    if not text:
+        return Markup()
+    small = f"<small>{_inline_html(subtitle)}</small>" if subtitle else ""
+    return Markup(_inline_html(text) + small)
+
+
+def _inline_html(text: str) -> str:
+    return ALLOWED_TAGS.sub(r"<\1>", escape(text, quote=False))
+
+
+def _top_margin(layout: dict[str, Any]) -> int:
+    labelled = layout.get("annotations") or layout.get("updatemenus")
+    least = 40 if labelled else 16
+    given = layout.get("margin", {}).get("t")
+    return least if given is None else max(least, int(given) - TITLE_ROOM)
+
+
+def _min_width(layout: dict[str, Any]) -> int:
+    starts = {
+        next(iter(axis["domain"]))
+        for name, axis in layout.items()
+        if name.startswith("xaxis") and isinstance(axis, dict) and "domain" in axis
+    }
+    if len(starts) > 1:
+        return COLUMN_WIDTH * len(starts)
+    return WIDE_FIGURE if layout.get("width") else 0

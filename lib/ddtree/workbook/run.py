@@ -1,0 +1,99 @@
+"""One notebook run: full parameters in; executed.ipynb, result.json and report.html out, whatever happens between."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import papermill
+from nbclient.exceptions import CellTimeoutError
+from papermill.exceptions import PapermillException, PapermillExecutionError
+from tqdm import tqdm
+from traitlets.config import Config
+
+from ddtree.workbook.explore_switch import LIVE_VARIABLE
+from ddtree.workbook.params import NotebookParams
+from ddtree.workbook.paths import project_root
+from ddtree.workbook.records import RESULT_NAME
+from ddtree.workbook.report import export
+
+EXECUTED_NAME = "executed.ipynb"
+REPORT_NAME = "report.html"
+
+# Sockets in the file system: parallel runs cannot meet on a port, and nothing listens on the network.
+IPC = Config({"KernelManager": {"transport": "ipc"}, "AsyncKernelManager": {"transport": "ipc"}})
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """The files of a run, and why it failed ("" when it did not). A failed run may have no result."""
+
+    executed: Path
+    result: Path
+    report: Path
+    failure: str
+
+
+def run_notebook(notebook: Path, params: NotebookParams, out_dir: Path) -> RunOutcome:
+    """Execute `notebook` with every parameter of `params` in a fresh kernel at the project root.
+
+    What an earlier run left under the same three names is removed first, so that a result.json is always this
+    run's. The lines that the notebook prints appear as they come, above a bar of cells on a terminal.
+    """
+    outcome = RunOutcome(out_dir / EXECUTED_NAME, out_dir / RESULT_NAME, out_dir / REPORT_NAME, "")
+    out_dir.mkdir(parents=True, exist_ok=True)
+    for path in (outcome.executed, outcome.result, outcome.report):
+        path.unlink(missing_ok=True)
+    failure = _execute(notebook, params, outcome.executed)
+    if outcome.executed.is_file():
+        export(outcome.executed, outcome.report)
+    return RunOutcome(outcome.executed, outcome.result, outcome.report, failure)
+
+
+def _execute(notebook: Path, params: NotebookParams, executed: Path) -> str:
+    try:
+        with _static_figures():
+            papermill.execute_notebook(
+                notebook,
+                executed,
+                parameters=params.to_plain(),
+                kernel_name="python3",
+                language="python",
+                cwd=project_root(),
+                progress_bar=sys.stderr.isatty(),
+                stdout_file=_LinesAboveBar(),
+                config=IPC,
+            )
+    except PapermillExecutionError as error:
+        return f"cell {error.cell_index + 1} raised {error.ename}: {error.evalue}"
+    except KeyboardInterrupt:
+        return "it was interrupted"
+    except (PapermillException, RuntimeError, CellTimeoutError, OSError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+@contextlib.contextmanager
+def _static_figures() -> Iterator[None]:
+    """The kernel inherits this environment, and must not take a JupyterLab that we were started from for its own."""
+    before = os.environ.get(LIVE_VARIABLE)
+    os.environ[LIVE_VARIABLE] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[LIVE_VARIABLE]
+        else:
+            os.environ[LIVE_VARIABLE] = before
+
+
+class _LinesAboveBar:
+    """A text file that prints what it gets, without tearing the progress bar."""
+
+    def write(self, text: str) -> None:
+        tqdm.write(text, file=sys.stdout, end="")
+
+    def flush(self) -> None:
+        sys.stdout.flush()
