@@ -101,6 +101,7 @@ def _number_hint(found: str) -> str:
     except ValueError:
         return ""
     mantissa, exponent_mark, exponent = found.lower().partition("e")
-    if exponent_mark and "." not in mantissa:
-        return f"; YAML reads {found} as text, so write {mantissa}.0e{exponent}"
-    return f"; write {found} without quotes"
+    if not exponent_mark:
+        return f"; write {found} without quotes"
+    number = f"{mantissa if '.' in mantissa else mantissa + '.0'}e{exponent if exponent[0] in '+-' else '+' + exponent}"
+    return f"; write {number} without quotes" if number == found else f"; YAML reads {found} as text, so write {number}"

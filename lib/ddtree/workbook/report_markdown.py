@@ -22,6 +22,10 @@ class OfflineMarkdown:
 
 
 class _MathMLRenderer(IPythonRenderer):
+    def inline_html(self, html: str) -> str:
+        # To embed pictures the base class completes every piece of HTML, so that <a> would be closed at once.
+        return str(super().inline_html(html)) if html.startswith("<img") else html
+
     def inline_math(self, body: str) -> str:
         return mathml(body, "inline")
 
@@ -34,8 +38,9 @@ class _MathMLRenderer(IPythonRenderer):
 
 def mathml(latex: str, display: str) -> str:
     """MathML of a formula; `display` is "inline" or "block". One that cannot be set is shown as its source."""
+    known = latex.strip().replace("{aligned}", "{align*}")  # the name that latex2mathml has for it
     try:
-        return str(convert(latex.strip(), display=display))
+        return str(convert(known, display=display))
     except Exception as error:  # latex2mathml has no common base class for its errors
         reason = f"{type(error).__name__}: this formula could not be set"
         return f'<code class="tex" title="{escape(reason)}">{escape(latex.strip())}</code>'

@@ -10,7 +10,7 @@ from pathlib import Path
 import papermill
 from nbclient.exceptions import CellTimeoutError
 from papermill.exceptions import PapermillException, PapermillExecutionError
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 from traitlets.config import Config
 
 from ddtree.workbook.explore_switch import LIVE_VARIABLE

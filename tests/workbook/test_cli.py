@@ -1,0 +1,156 @@
+"""`ddtree run` checks before it starts, and leaves a report whatever the notebook does."""
+
+import json
+import os
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import ddtree.models as ddtree_models
+import nbformat
+import pytest
+from ddtree.workbook.cli import app
+from ddtree.workbook.params import TreeParams
+from ddtree.workbook.records import read_result
+from ddtree.workbook.report_facts import parameters_of
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from typer.testing import CliRunner, Result
+
+CHECK = """
+import os
+import sys
+import types
+from collections.abc import Callable
+from ddtree.workbook.params import TreeParams
+from ddtree.workbook.records import write_result
+params = TreeParams.check(globals())
+print("live", os.environ["DDTREE_LIVE"], "in", os.getcwd(), flush=True)
+"""
+WRITE = 'write_result(params.out_dir, notebook="01_tree", params=params, metrics={"budget": params.budget}, wall_s=1)'
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with one notebook, 01_tree, which fails when its prompt is "fail"."""
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "ddtree"\n')
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "params").mkdir()
+    defaults = "\n".join(f"{name} = {value!r}" for name, value in TreeParams.defaults().items())
+    cells = [
+        new_markdown_cell("# A small run"),
+        new_code_cell(defaults, metadata={"tags": ["parameters"]}),
+        new_code_cell(CHECK),
+        new_code_cell('if params.prompt == "fail":\n    raise RuntimeError("as asked")'),
+        new_code_cell(WRITE),
+    ]
+    metadata = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
+    nbformat.write(new_notebook(cells=cells, metadata=metadata), tmp_path / "notebooks" / "01_tree.ipynb")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DDTREE_LIVE", raising=False)
+    return tmp_path
+
+
+def ddtree(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+def test_run_gives_notebook_result_and_report(project: Path) -> None:
+    (project / "params" / "quick.yaml").write_text("budget: 5\n")
+    done = ddtree("run", "01_tree", "-f", "params/quick.yaml", "-p", "temperature=0.0")
+    assert done.exit_code == 0, done.output
+    out = project / "outputs" / "tree-quick"
+    assert done.stdout.splitlines()[-3:] == [
+        "notebook  outputs/tree-quick/executed.ipynb",
+        "result    outputs/tree-quick/result.json",
+        "report    outputs/tree-quick/report.html",
+    ]
+    assert f"live 0 in {project}" in done.stdout
+    assert "DDTREE_LIVE" not in os.environ
+    expected = {**TreeParams.defaults(), "budget": 5, "temperature": 0.0, "out_dir": "outputs/tree-quick"}
+    assert read_result(out)["params"] == expected
+    executed = nbformat.read(out / "executed.ipynb", 4)
+    (injected,) = [cell for cell in executed.cells if "injected-parameters" in cell.metadata.get("tags", [])]
+    assert parameters_of(nbformat.from_dict({"cells": [injected]})) == expected
+    assert "<h1>A small run</h1>" in (out / "report.html").read_text()
+
+
+def test_failed_run_keeps_its_report_and_no_old_result(project: Path) -> None:
+    out = project / "elsewhere"
+    out.mkdir()
+    (out / "result.json").write_text(json.dumps({"schema": 1}))
+    done = ddtree("run", "notebooks/01_tree.ipynb", "-p", "prompt=fail", "-o", "elsewhere")
+    assert done.exit_code == 1
+    assert "cell 5 raised RuntimeError: as asked" in done.stderr
+    assert "result    none" in done.stdout
+    assert not (out / "result.json").exists()
+    assert "RuntimeError" in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["01_tree", "-p", "budgte=3"], "unknown parameter 'budgte'; did you mean 'budget'?"),
+        (["01_tree", "-p", "budget=1025"], "budget is 1025"),
+        (["01_tree", "-p", "temperature=1e-6"], "write 1.0e-6"),
+        (["01_tree", "-p", "budget"], "name=value is needed"),
+        (["01_tree", "-p", "budget=[1"], "budget is '[1', which is not valid YAML"),
+        (["01_tree", "-f", "absent.yaml"], "absent.yaml cannot be read"),
+        (["01_tree", "-f", "empty.yaml"], "empty.yaml holds no values"),
+        (["01_trie"], "did you mean 01_tree?"),
+        (["other.ipynb"], "other has no checked parameters"),
+    ],
+)
+def test_wrong_arguments_start_nothing(project: Path, arguments: list[str], sentence: str) -> None:
+    (project / "empty.yaml").write_text("# budget: 3\n")
+    (project / "other.ipynb").write_text("{}")
+    done = ddtree("run", *arguments)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert not (project / "outputs").exists()
+
+
+def test_out_dir_that_is_a_file_is_named(project: Path) -> None:
+    (project / "taken").write_text("")
+    done = ddtree("run", "01_tree", "-o", "taken")
+    assert done.exit_code == 1
+    assert "taken cannot be used" in done.stderr
+
+
+def test_report_needs_a_run(project: Path) -> None:
+    done = ddtree("report", "outputs/none")
+    assert done.exit_code == 1
+    assert "executed.ipynb cannot be read" in done.stderr
+
+
+def test_report_is_built_again(project: Path) -> None:
+    out = project / "outputs" / "x"
+    out.mkdir(parents=True)
+    nbformat.write(new_notebook(cells=[new_markdown_cell("# Again")]), out / "executed.ipynb")
+    done = ddtree("report", "outputs/x")
+    assert (done.exit_code, done.stdout) == (0, "outputs/x/report.html\n")
+    assert "<h1>Again</h1>" in (out / "report.html").read_text()
+
+
+def test_fetch_prints_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    zoo(monkeypatch, lambda name: Path("/cache") / name)
+    done = ddtree("fetch")
+    assert (done.exit_code, done.stdout) == (0, "/cache/smollm2-135m\n")
+
+
+def test_failed_fetch_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> Path:
+        raise ValueError(f"{name} is not in the zoo.")
+
+    zoo(monkeypatch, refuse)
+    done = ddtree("fetch", "lion")
+    assert done.exit_code == 1
+    assert "lion could not be fetched: lion is not in the zoo." in done.stderr
+
+
+def zoo(monkeypatch: pytest.MonkeyPatch, fetch: Callable[[str], Path]) -> None:
+    """Put a zoo with this `fetch` in the place of the real one, which loads torch."""
+    module = types.ModuleType("ddtree.models.zoo")
+    module.fetch = fetch  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ddtree.models.zoo", module)
+    monkeypatch.setattr(ddtree_models, "zoo", module, raising=False)

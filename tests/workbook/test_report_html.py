@@ -1,0 +1,210 @@
+"""The report is one file: this run's parameters on top, prose and outputs shown, code folded, nothing fetched."""
+
+import json
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+from bs4 import BeautifulSoup, Tag
+from ddtree.workbook.params import LiveParams, TreeParams
+from ddtree.workbook.records import write_result
+from ddtree.workbook.report import ReportError, export
+from ddtree.workbook.report_facts import duration
+from ddtree.workbook.report_figures import figure_view
+from ddtree.workbook.report_offline import without_requests
+from ddtree.workbook.report_outline import last_states
+from executed_notebook import code, figure, printed, raised, save, shown
+
+
+def page(folder: Path, *cells: nbformat.NotebookNode | str) -> BeautifulSoup:
+    path = export(save(folder, *cells), folder / "report.html")
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+def one(soup: BeautifulSoup, selector: str) -> Tag:
+    (found,) = soup.select(selector)
+    return found
+
+
+def facts(soup: BeautifulSoup) -> dict[str, str]:
+    return {row.th.text: row.select_one(".value").text for row in soup.select("table.facts tr")}  # type: ignore
+
+
+def test_plotly_is_embedded_once_for_figures_and_the_file_stays_small(tmp_path: Path) -> None:
+    path = export(save(tmp_path, "# T", code("a", figure()), code("b", figure())), tmp_path / "report.html")
+    html = path.read_text(encoding="utf-8")
+    assert html.count("* plotly.js v") == 1
+    assert 4 * 2**20 < path.stat().st_size < 6 * 2**20
+
+
+def test_without_figures_plotly_is_left_out(tmp_path: Path) -> None:
+    path = export(save(tmp_path, "# T", code("1", printed("one\n"))), tmp_path / "report.html")
+    assert path.stat().st_size < 100_000
+
+
+def test_defaults_give_way_to_the_injected_values(tmp_path: Path) -> None:
+    soup = page(
+        tmp_path,
+        "# T",
+        code("budget = 16  # default\nseed: int = 0", tag="parameters"),
+        code("# Parameters\nbudget = 99", tag="injected-parameters"),
+        code("use(budget)"),
+    )
+    assert facts(soup) == {"budget": "99", "seed": "0"}
+    assert [block.text.strip() for block in soup.select("details.code .highlight")] == ["use(budget)"]
+
+
+def test_title_moves_to_the_head_and_code_is_folded(tmp_path: Path) -> None:
+    soup = page(tmp_path, "# The `tree`\n\nProse.", code("1 + 1", shown(plain="2")), "## Part")
+    assert one(soup, "h1").text == "The tree"
+    assert one(soup, "title").text == "The tree"
+    assert not one(soup, "details.code").has_attr("open")
+    assert one(soup, "pre.stream").text == "2"
+    assert [prose.text.strip() for prose in soup.select(".prose")] == ["Prose.", "Part"]
+
+
+def test_result_beside_the_notebook_fills_the_head(tmp_path: Path) -> None:
+    params = TreeParams.from_mapping({"budget": 5, "seed": 3})
+    write_result(tmp_path, notebook="01_tree", params=params, metrics={}, wall_s=75)
+    soup = page(tmp_path, "# T", code("budget = 5", tag="parameters"))
+    assert facts(soup)["budget"] == "5"
+    assert facts(soup)["prompt"] == params.prompt
+    assert facts(soup)["papermill"][0].isdigit()
+    assert "tree nodes beside the root" in one(soup, "header").text
+    line = one(soup, ".facts-line").text
+    assert "took 1 min 15 s" in line
+    assert "seed 3" in line
+
+
+def test_result_of_another_run_is_named_and_not_shown(tmp_path: Path) -> None:
+    params = LiveParams.from_mapping({"budget": 5})
+    write_result(tmp_path, notebook="03_live", params=params, metrics={}, wall_s=75)
+    soup = page(tmp_path, "# T", code("budget = 6", tag="parameters"))
+    assert facts(soup) == {"budget": "6"}
+    assert "another run (budget)" in one(soup, ".banner").text
+
+
+def test_failed_run_shows_its_error_and_what_came_before(tmp_path: Path) -> None:
+    mark = nbformat.v4.new_markdown_cell("papermill's mark", metadata={"tags": ["papermill-error-cell-tag"]})
+    soup = page(
+        tmp_path, mark, "# T", code("1", printed("before\n")), code("1/0", raised("ZeroDivisionError", "by <0>"))
+    )
+    assert "ZeroDivisionError: by <0>" in one(soup, ".banner.failed").text
+    assert "ZeroDivisionError: by <0>" in one(soup, "#error").text
+    assert "before" in one(soup, "pre.stream").text
+    assert "papermill's mark" not in soup.text
+
+
+def test_formulas_are_mathml_but_not_inside_code(tmp_path: Path) -> None:
+    soup = page(
+        tmp_path, "# T\n\n$p(x)$ and `$HOME$`\n\n$$\\frac{a}{b}$$\n\nFive \\$ and 6 \\$.\n\n```sh\necho $A $B\n```"
+    )
+    assert len(soup.select("math")) == 2
+    assert len(soup.select('math[display="block"] mfrac')) == 1
+    assert [found.text.strip() for found in soup.select(".prose code, .prose pre")] == ["$HOME$", "echo $A $B"]
+
+
+def test_formula_that_cannot_be_set_is_shown_as_source(tmp_path: Path) -> None:
+    soup = page(tmp_path, "# T\n\n$x_1_<2$ stays")
+    assert one(soup, "code.tex").text == "x_1_<2"
+
+
+def test_aligned_lines_are_rows(tmp_path: Path) -> None:
+    soup = page(tmp_path, "# T\n\n$$\\begin{aligned} a &= b \\\\ c &= d \\end{aligned}$$")
+    assert len(soup.select("math mtable mtr")) == 2
+
+
+def test_latex_output_is_mathml(tmp_path: Path) -> None:
+    soup = page(tmp_path, "# T", code("e", shown(latex="$\\displaystyle x^2$", plain="x**2")))
+    assert len(soup.select("math msup")) == 1
+
+
+def test_data_frame_is_a_table_in_its_own_scroll_box(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1, 2]})
+    soup = page(tmp_path, "# T", code("frame", shown(html=frame.to_html(), plain=str(frame))))
+    assert len(soup.select(".scroll table.dataframe tbody tr")) == 2
+
+
+def test_widget_without_a_twin_leaves_a_sentence(tmp_path: Path) -> None:
+    soup = page(tmp_path, "# T", code("w", shown(widget={"model_id": "1"}, plain="VBox(children=())")))
+    assert "no still picture" in one(soup, ".absent").text
+    assert "VBox" not in soup.text
+
+
+def test_widget_with_a_figure_is_the_figure(tmp_path: Path) -> None:
+    both = figure("Twin")
+    both.data["application/vnd.jupyter.widget-view+json"] = {"model_id": "1"}
+    soup = page(tmp_path, "# T", code("w", both))
+    assert one(soup, "figcaption").text == "Twin"
+
+
+def test_stream_pieces_are_joined_and_rewritten_lines_shown_last(tmp_path: Path) -> None:
+    soup = page(tmp_path, "# T", code("go()", printed("1 of 2\r"), printed("2 of 2\rdone\n"), printed("w", "stderr")))
+    assert [found.text.strip() for found in soup.select("pre.stream")] == ["done", "w"]
+    assert last_states("a\rb\r\nc") == "b\nc"
+
+
+def test_nothing_in_an_output_may_fetch(tmp_path: Path) -> None:
+    hostile = (
+        '<script src="https://x.example/a.js"></script><link href="//x.example/a.css" rel="stylesheet">'
+        '<img alt="logo" src="https://x.example/a.png"><iframe src="https://x.example"></iframe>'
+        '<style>@import "https://x.example/b.css"; p { background: url(https://x.example/c.png) }</style>'
+    )
+    soup = page(
+        tmp_path,
+        '# T\n\n![pic](https://x.example/d.png) <a href="https://y.example">follow</a>',
+        code("h", shown(html=hostile)),
+    )
+    assert soup.select("script[src], link[href^='/'], iframe, img") == []
+    assert not any("x.example" in style.text for style in soup.select("style"))
+    assert len(soup.select("span.absent")) == 3
+    assert one(soup, "a[href='https://y.example']").text == "follow"
+
+
+def test_data_addresses_stay() -> None:
+    html = '<img src="data:image/png;base64,AA"/><svg><use href="#a"></use></svg>'
+    assert without_requests(html) == html
+
+
+def test_local_picture_travels_inside(tmp_path: Path) -> None:
+    (tmp_path / "dot.png").write_bytes(b"\x89PNG")
+    soup = page(tmp_path, "# T\n\n![a dot](dot.png)")
+    assert one(soup, "img")["src"] == "data:image/png;base64,iVBORw=="
+
+
+def test_script_cannot_be_closed_from_inside_a_figure() -> None:
+    view = figure_view(
+        {"data": [], "layout": {"title": {"text": "<b>x</b> </script><img src=a>"}, "xaxis": {"title": "</script>"}}}
+    )
+    assert "</script>" not in view.json
+    assert json.loads(view.json)["layout"]["xaxis"]["title"] == "</script>"
+    assert view.caption == "<b>x</b> &lt;/script&gt;&lt;img src=a&gt;"
+
+
+def test_figures_with_columns_keep_room_for_each() -> None:
+    layout = {"xaxis": {"domain": [0, 0.45]}, "xaxis2": {"domain": [0.55, 1]}, "xaxis3": {"domain": [0, 0.45]}}
+    assert figure_view({"data": [], "layout": layout}).min_width == 600
+    assert figure_view({"data": [], "layout": {"height": 300}})[1:3] == (300, 0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.42, "0.42 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (185, "3 min 5 s"), (7620, "2 h 7 min")],
+)
+def test_durations_are_words(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_too_large_report_is_written_with_a_warning(tmp_path: Path) -> None:
+    notebook = save(tmp_path, "# T", code("x", printed("x" * 7 * 2**20)))
+    with pytest.warns(UserWarning, match=r"7\.\d MiB, more than 6"):
+        export(notebook, tmp_path / "report.html")
+
+
+def test_file_that_is_no_notebook_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"absent\.ipynb cannot be read"):
+        export(tmp_path / "absent.ipynb", tmp_path / "report.html")
+    (tmp_path / "text.ipynb").write_text("hello")
+    with pytest.raises(ReportError, match=r"text\.ipynb cannot be read"):
+        export(tmp_path / "text.ipynb", tmp_path / "report.html")
