@@ -42,6 +42,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         new_code_cell(defaults, metadata={"tags": ["parameters"]}),
         new_code_cell(CHECK),
         new_code_cell('if params.prompt == "fail":\n    raise RuntimeError("as asked")'),
+        new_code_cell('if params.prompt == "die":\n    os._exit(3)'),
         new_code_cell(WRITE),
     ]
     metadata = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
@@ -85,6 +86,13 @@ def test_failed_run_keeps_its_report_and_no_old_result(project: Path) -> None:
     assert "result    none" in done.stdout
     assert not (out / "result.json").exists()
     assert "RuntimeError" in (out / "report.html").read_text()
+
+
+def test_report_of_a_dead_kernel_says_so(project: Path) -> None:
+    done = ddtree("run", "01_tree", "-p", "prompt=die", "-o", "elsewhere")
+    assert done.exit_code == 1
+    assert "DeadKernelError" in done.stderr
+    assert "<strong>This run failed:</strong>\nDeadKernelError" in (project / "elsewhere" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ class RunFacts:
     parameters: list[Row] = field(default_factory=list)
     machine: list[Row] = field(default_factory=list)
     failure: str = ""
+    failure_shown: bool = False
     note: str = ""
     origin: str = ""
 
@@ -48,13 +49,15 @@ def run_facts(notebook: NotebookNode, notebook_path: Path) -> RunFacts:
         note = f"The {RESULT_NAME} beside this notebook is of another run ({', '.join(strangers)}) and is not shown."
         result = {}
     stem = result.get("notebook") or _origin_stem(notebook) or notebook_path.stem
+    failure, failure_shown = _failure(notebook)
     return RunFacts(
         title=title(notebook) or stem,
         kind=f"ddtree · {stem}",
         facts=_facts_line(notebook, result),
         parameters=_parameter_rows(stem, {**cell_values, **result.get("params", {})}),
         machine=_machine_rows(result),
-        failure=_failure(notebook),
+        failure=failure,
+        failure_shown=failure_shown,
         note=note,
         origin=f"{stem}.ipynb",
     )
@@ -158,12 +161,13 @@ def _machine_rows(result: Mapping[str, Any]) -> list[Row]:
     return rows + [Row(name, version) for name, version in machine["packages"].items() if version]
 
 
-def _failure(notebook: NotebookNode) -> str:
+def _failure(notebook: NotebookNode) -> tuple[str, bool]:
+    """Why the run failed ("" when it did not), and whether a cell shows the error."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if output.output_type == "error":
-                return f"{output.ename}: {output.evalue}".strip().removesuffix(":").removesuffix(".")
-    return ""
+                return f"{output.ename}: {output.evalue}".strip().removesuffix(":").removesuffix("."), True
+    return notebook.metadata.get("ddtree", {}).get("failure", ""), False
 
 
 def _origin_stem(notebook: NotebookNode) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import nbformat
 import papermill
 from nbclient.exceptions import CellTimeoutError
 from papermill.exceptions import PapermillException, PapermillExecutionError
@@ -16,7 +17,7 @@ from traitlets.config import Config
 from ddtree.workbook.explore_switch import LIVE_VARIABLE
 from ddtree.workbook.params import NotebookParams
 from ddtree.workbook.paths import project_root
-from ddtree.workbook.records import RESULT_NAME
+from ddtree.workbook.records import RESULT_NAME, write_text
 from ddtree.workbook.report import export
 
 EXECUTED_NAME = "executed.ipynb"
@@ -48,6 +49,8 @@ def run_notebook(notebook: Path, params: NotebookParams, out_dir: Path) -> RunOu
         path.unlink(missing_ok=True)
     failure = _execute(notebook, params, outcome.executed)
     if outcome.executed.is_file():
+        if failure:
+            _record_failure(outcome.executed, failure)
         export(outcome.executed, outcome.report)
     return RunOutcome(outcome.executed, outcome.result, outcome.report, failure)
 
@@ -69,10 +72,17 @@ def _execute(notebook: Path, params: NotebookParams, executed: Path) -> str:
     except PapermillExecutionError as error:
         return f"cell {error.cell_index + 1} raised {error.ename}: {error.evalue}"
     except KeyboardInterrupt:
-        return "it was interrupted"
+        return "it was interrupted before its end"
     except (PapermillException, RuntimeError, CellTimeoutError, OSError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def _record_failure(executed: Path, failure: str) -> None:
+    """Papermill marks every cell as completed when the kernel dies or the user interrupts, so the reason is added."""
+    notebook = nbformat.read(executed, as_version=4)
+    notebook.metadata["ddtree"] = {"failure": failure}
+    write_text(executed, nbformat.writes(notebook) + "\n")
 
 
 @contextlib.contextmanager
