@@ -1,0 +1,1 @@
+"""DDTree speculative decoding with temperature: the algorithm in six files, and rooms around it."""

@@ -1,0 +1,86 @@
+"""The stock op of sglang-kernel, `tree_speculative_sampling_target_only`, its edge cases mended to the contract."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+
+import torch
+from torch import Tensor
+
+from ddtree.retrieve import RetrieveTables
+from ddtree.tree import DraftTree
+
+OFFSET_LIMIT = 2**32  # the op computes row offsets in uint32
+
+
+def missing(device_type: str) -> str | None:
+    """Why the op cannot be tried on this kind of device, or None."""
+    if device_type != "cuda":
+        return f"the op runs on CUDA tensors, and these are on {device_type}"
+    if importlib.util.find_spec("sgl_kernel") is None:
+        return "sgl_kernel is not installed (distribution sglang-kernel 0.4.5, built for torch 2.11)"
+    return None
+
+
+def verify(
+    tree: DraftTree, tables: RetrieveTables, probs: Tensor, coins: Tensor, final_coins: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`(predict, accept_index, accept_count)` from the op; see `verify_tree` for shapes.
+
+    Three edges of the op differ from the contract and are mended here: it accepts on `coin <= sum` (so a coin of
+    0 takes a child of probability 0), emits id V-1 when the residual is empty, and writes into draft_probs.
+
+    Raises ValueError when bs * q * V reaches 2^32, where its offsets would wrap.
+    """
+    import sgl_kernel  # lazily: without a GPU the import fails with a misleading message
+
+    bs, q, vocab = probs.shape
+    if bs * q * vocab >= OFFSET_LIMIT:
+        raise ValueError(
+            f"bs * q * V is {bs * q * vocab}; the op's offsets are uint32, so it must stay below {OFFSET_LIMIT}. "
+            "Use a smaller batch or budget."
+        )
+    device = probs.device
+    predict = torch.full((bs * q,), -1, dtype=torch.int32, device=device)
+    accept_index = torch.full((bs, tree.max_depth + 1), -1, dtype=torch.int32, device=device)
+    accept_count = torch.zeros(bs, dtype=torch.int32, device=device)
+    if bs == 0:
+        return predict, accept_index, accept_count
+    probs = probs.contiguous()
+    sgl_kernel.tree_speculative_sampling_target_only(
+        predicts=predict,
+        accept_index=accept_index,
+        accept_token_num=accept_count,
+        candidates=tree.tokens.contiguous(),
+        retrive_index=tables.index.contiguous(),
+        retrive_next_token=tables.next_token.contiguous(),
+        retrive_next_sibling=tables.next_sibling.contiguous(),
+        uniform_samples=_strictly_above(coins).contiguous(),
+        uniform_samples_for_final_sampling=final_coins.contiguous(),
+        target_probs=probs,
+        draft_probs=torch.zeros_like(probs),
+        threshold_single=1.0,
+        threshold_acc=1.0,
+    )
+    return _without_impossible_tokens(predict, accept_index, accept_count, probs, final_coins)
+
+
+def _strictly_above(coins: Tensor) -> Tensor:
+    """The next float32 up: the op's `coin <= sum` then reads `coin < sum`."""
+    # At least the smallest normal number, since a GPU may flush what lies below it to 0.
+    return torch.nextafter(coins, torch.full_like(coins, math.inf)).clamp(min=torch.finfo(torch.float32).tiny)
+
+
+def _without_impossible_tokens(
+    predict: Tensor, accept_index: Tensor, accept_count: Tensor, probs: Tensor, final_coins: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Where rounding left no residual the op emits V-1: draw from the row itself instead, as the reference does."""
+    last = accept_index.gather(1, accept_count[:, None].long())[:, 0].long()
+    rows = probs.reshape(-1, probs.shape[-1])[last]  # [bs, V]
+    emitted = predict[last].long()
+    possible = rows.gather(1, emitted[:, None])[:, 0] > 0
+    cdf = rows.double().cumsum(dim=1)
+    drawn = torch.searchsorted(cdf, cdf[:, -1:] * final_coins.double()[:, None], right=True)[:, 0]
+    predict[last] = torch.where(possible, emitted, drawn).int()
+    return predict, accept_index, accept_count

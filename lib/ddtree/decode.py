@@ -1,0 +1,275 @@
+"""The decode loop: draft, verify, commit, until every request is done; three drafting strategies, one path for all."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeVar, get_args
+
+import torch
+from torch import Tensor
+
+from ddtree.commit import Commit, finish_step, plan_commit
+from ddtree.retrieve import RetrieveTables, compile_retrieve
+from ddtree.sampling import SamplingParams, step_coins
+from ddtree.tree import DraftTree, build_tree
+from ddtree.verify import VerifyResult, sample_tree
+
+T = TypeVar("T")
+Strategy = Literal["autoregressive", "chain", "tree"]
+STAGES = ("draft", "build", "compile", "verify", "sample", "commit")
+FORWARDS = ("draft", "verify")  # the two model passes; everything else is overhead
+
+
+class AnyTargetSession(Protocol):
+    prompt_features: Tensor
+    prompt_lengths: Tensor
+
+    @property
+    def prefix_len(self) -> Tensor: ...
+    def verify(self, tree: DraftTree) -> Tensor: ...
+    def commit(self, commit: Commit) -> Tensor: ...
+    def select(self, rows: Tensor) -> None: ...
+
+
+class AnyTarget(Protocol):
+    eos_ids: Collection[int]
+
+    @property
+    def device(self) -> torch.device: ...
+    def encode(self, message: str) -> list[int]: ...
+    def decode(self, tokens: Sequence[int]) -> str: ...
+    def open(self, prompts: Sequence[Sequence[int]], *, room: int) -> AnyTargetSession: ...
+
+
+class AnyDrafterSession(Protocol):
+    def draft(self, root_tokens: Tensor, depth: int) -> Tensor: ...
+    def extend(self, features: Tensor, lengths: Tensor) -> None: ...
+    def select(self, rows: Tensor) -> None: ...
+
+
+class AnyDrafter(Protocol):
+    @property
+    def depth(self) -> int: ...
+    def open(self, features: Tensor, lengths: Tensor, *, room: int) -> AnyDrafterSession: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """What one round did for one request; counts are of tokens kept, times of the whole batch."""
+
+    tree_size: int  # nodes, root included
+    accepted: int  # drafts kept
+    emitted: int  # tokens kept: drafts and, unless cut off, the final token
+    batch_size: int
+    stage_ms: dict[str, float]  # by STAGES, milliseconds
+
+
+@dataclass(slots=True)
+class Generation:
+    """One request's answer and the record of its rounds."""
+
+    prompt: list[int]
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    steps: list[StepRecord] = field(default_factory=list)
+    reason: str | None = None  # "eos" or "length"
+    prefill_ms: float = 0.0
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Tokens per verify pass."""
+        return len(self.tokens) / len(self.steps) if self.steps else 0.0
+
+    @property
+    def decode_ms(self) -> float:
+        return sum(sum(step.stage_ms.values()) for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A round laid open for `on_step`: everything the batch's rows saw and decided."""
+
+    number: int
+    requests: list[int]  # which prompt each batch row belongs to
+    prefix_len: Tensor  # int64 [bs], before the commit
+    tree: DraftTree
+    tables: RetrieveTables
+    logits: Tensor  # [bs, q, V]
+    coins: Tensor
+    final_coins: Tensor
+    result: VerifyResult
+    commit: Commit
+
+
+@torch.inference_mode()
+def generate(
+    target: AnyTarget,
+    drafter: AnyDrafter | None,
+    prompts: Sequence[str | Sequence[int]],
+    *,
+    strategy: Strategy,
+    sampling: SamplingParams | Sequence[SamplingParams],
+    max_new_tokens: int | Sequence[int] = 64,
+    budget: int = 16,
+    topk_cap: int | None = None,
+    draft_temperature: float | Literal["match"] = 1.0,
+    seed: int | Sequence[int] | None = 0,
+    backend: str = "auto",
+    on_step: Callable[[Step], None] | None = None,
+) -> list[Generation]:
+    """Decode a batch of prompts, each as if it stood alone.
+
+    The first root is a prompt's last token, so the first round is like any other. "autoregressive" is a tree of
+    the root alone, "chain" the drafter's likeliest token at every position (linear DFlash), "tree" the DDTree.
+
+    Args:
+        prompts: user messages (encoded by the target), or lists of token ids taken as they are.
+        sampling, max_new_tokens, seed: one for all requests, or one each. A request's coins depend on its own seed
+            and step alone, so an int gives every request the same coins; None draws fresh seeds.
+        budget, topk_cap: of the draft tree; "chain" and "autoregressive" do not read them.
+        draft_temperature: divides the draft logits; "match" is the request's own (1.0 for a greedy one, whose
+            tree would otherwise be a chain).
+        on_step: called after each round with everything it saw.
+
+    Raises ValueError for a parameter out of range or an empty prompt, and what `sample_tree` raises.
+    """
+    if strategy not in get_args(Strategy):
+        raise ValueError(f'strategy is "{strategy}"; it must be one of {", ".join(get_args(Strategy))}.')
+    if strategy != "autoregressive" and drafter is None:
+        raise ValueError(f'strategy "{strategy}" needs a drafter; only "autoregressive" goes without.')
+    if not prompts:
+        return []
+    ids = [target.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
+    if any(not prompt for prompt in ids):
+        raise ValueError(f"prompt {ids.index([])} is empty; the last prompt token is the first tree's root.")
+    params = _one_each("sampling", sampling, SamplingParams, len(ids))
+    limits = _one_each("max_new_tokens", max_new_tokens, int, len(ids))
+    seeds = _one_each("seed", secrets.randbits(63) if seed is None else seed, int, len(ids))
+    if seed is None:
+        seeds = [secrets.randbits(63) for _ in ids]
+    if min(limits) < 1:
+        raise ValueError(f"max_new_tokens is {min(limits)}; ask for at least 1 token.")
+
+    depth = 0 if strategy == "autoregressive" or drafter is None else drafter.depth
+    if strategy == "chain":
+        budget, topk_cap = depth, 1
+    depth = min(depth, budget)
+    width = 1 if depth == 0 else budget + 1
+    draft_temperatures = torch.tensor([_draft_temperature(draft_temperature, p) for p in params], device=target.device)
+
+    clock = StageClock(target.device)
+    session = target.open(ids, room=max(limits) + width)
+    draft_session = None
+    if depth and drafter is not None:
+        draft_session = drafter.open(session.prompt_features, session.prompt_lengths, room=max(limits))
+    done = [Generation(prompt=prompt) for prompt in ids]
+    prefill_ms = clock.lap()
+    for generation in done:
+        generation.prefill_ms = prefill_ms
+
+    active = list(range(len(ids)))
+    roots = torch.tensor([prompt[-1] for prompt in ids], device=target.device)
+    number = 0
+    while active:
+        times: dict[str, float] = {}
+        clock.lap()
+        if draft_session is None:
+            tree = _root_alone(roots)
+            times["draft"] = times["build"] = 0.0
+        else:
+            draft_logits = draft_session.draft(roots, depth)
+            times["draft"] = clock.lap()
+            tree = build_tree(
+                draft_logits, roots, budget=budget, topk_cap=topk_cap, draft_temperature=draft_temperatures
+            )
+            times["build"] = clock.lap()
+        tables = compile_retrieve(tree)
+        coins, final_coins = step_coins(
+            [seeds[r] for r in active], [number] * len(active), tree.width, device=target.device
+        )
+        times["compile"] = clock.lap()
+        logits = session.verify(tree)
+        times["verify"] = clock.lap()
+        result = sample_tree(tree, tables, logits, [params[r] for r in active], coins, final_coins, backend=backend)
+        times["sample"] = clock.lap()
+        prefix_len = session.prefix_len
+        commit = plan_commit(tree, result, prefix_len)
+        features = session.commit(commit)
+        if draft_session is not None:
+            draft_session.extend(features, commit.lengths)
+        running = _keep_tokens(done, active, tree, commit, limits, target.eos_ids, times)
+        times["commit"] = clock.lap()
+        if on_step is not None:
+            on_step(Step(number, list(active), prefix_len, tree, tables, logits, coins, final_coins, result, commit))
+        roots, number = commit.next_root, number + 1
+        if len(running) < len(active):
+            rows = torch.tensor(running, dtype=torch.int64, device=target.device)
+            active = [active[row] for row in running]
+            roots, draft_temperatures = roots[rows], draft_temperatures[rows]
+            session.select(rows)
+            if draft_session is not None:
+                draft_session.select(rows)
+    for generation in done:
+        generation.text = target.decode(generation.tokens)
+    return done
+
+
+class StageClock:
+    """Milliseconds between laps; on CUDA a lap waits for the device, so that a stage's time is its own."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._wait = torch.cuda.synchronize if device.type == "cuda" else None
+        self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        if self._wait is not None:
+            self._wait()
+        now = time.perf_counter()
+        elapsed, self._last = now - self._last, now
+        return 1e3 * elapsed
+
+
+def _keep_tokens(
+    done: list[Generation],
+    active: Sequence[int],
+    tree: DraftTree,
+    commit: Commit,
+    limits: Sequence[int],
+    eos_ids: Collection[int],
+    times: dict[str, float],
+) -> list[int]:
+    """Append each request's kept tokens and record; returns the batch rows that go on."""
+    running = []
+    emitted, lengths, sizes = commit.tokens.tolist(), commit.lengths.tolist(), tree.sizes.tolist()
+    for row, request in enumerate(active):
+        generation = done[request]
+        remaining = limits[request] - len(generation.tokens)
+        kept, generation.reason = finish_step(emitted[row][: lengths[row]], eos_ids=eos_ids, remaining=remaining)
+        generation.tokens += kept
+        drafts = min(lengths[row] - 1, len(kept))
+        generation.steps.append(StepRecord(sizes[row], drafts, len(kept), len(active), times))
+        if generation.reason is None:
+            running.append(row)
+    return running
+
+
+def _root_alone(roots: Tensor) -> DraftTree:
+    return build_tree(torch.zeros(roots.shape[0], 0, 1, device=roots.device), roots, budget=0)
+
+
+def _draft_temperature(choice: float | Literal["match"], params: SamplingParams) -> float:
+    if choice != "match":
+        return float(choice)
+    return 1.0 if params.greedy else params.temperature
+
+
+def _one_each(name: str, value: T | Sequence[T], kind: type[T], requests: int) -> list[T]:
+    if isinstance(value, kind):
+        return [value] * requests
+    values = list(value)  # type: ignore[call-overload]
+    if len(values) != requests:
+        raise ValueError(f"{name} has {len(values)} values for {requests} prompts; give one for all, or one each.")
+    return values

@@ -1,0 +1,90 @@
+"""The DFlash drafter: one pass over a block of masks; the KV of its context is kept from round to round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddtree.models.cache import RowCache
+from ddtree.models.target import Target
+
+
+class Drafter:
+    """Wraps `dflash.model.DFlashDraftModel`, which borrows the target's embedding and output head."""
+
+    def __init__(self, model: Any, target: Target) -> None:
+        if model.mask_token_id is None:
+            raise ValueError("the drafter's config names no dflash_config.mask_token_id; it cannot fill its block.")
+        self.model = model.eval()
+        self._target = target
+
+    @property
+    def depth(self) -> int:
+        """Positions drafted in one pass: block size - 1, since slot 0 holds the committed token."""
+        return self.model.block_size - 1
+
+    def open(self, features: Tensor, lengths: Tensor, *, room: int) -> DrafterSession:
+        """Start from the prompt's features [bs, L, F], of which `lengths[b]` are real."""
+        return DrafterSession(self, features, lengths, room)
+
+
+class DrafterSession:
+    """One batch in progress. Invariant: context KV covers each row's committed tokens but those still in `pending`."""
+
+    def __init__(self, drafter: Drafter, features: Tensor, lengths: Tensor, room: int) -> None:
+        self._drafter = drafter
+        capacity = features.shape[1] + room + drafter.model.block_size
+        layers = drafter.model.config.num_hidden_layers
+        self.cache = RowCache(layers, features.shape[0], capacity, features.device)
+        self._pending = features
+        self._pending_lengths = lengths
+
+    def draft(self, root_tokens: Tensor, depth: int) -> Tensor:
+        """Logits [bs, depth, V] of the positions after `root_tokens` (int64 [bs]); only new context rows are projected."""
+        model, target = self._drafter.model, self._drafter._target
+        block_size = model.block_size
+        if not 0 <= depth < block_size:
+            raise ValueError(f"depth is {depth}; a drafter of block size {block_size} drafts at most {block_size - 1}.")
+        bs, n, _ = self._pending.shape
+        block = root_tokens[:, None].repeat(1, block_size)
+        block[:, 1:] = model.mask_token_id
+        start = self.cache.lengths[:, None]
+        steps = torch.arange(max(n, block_size), device=block.device)
+        after = start + self._pending_lengths[:, None]
+        hidden = model(
+            target_hidden=self._pending,
+            noise_embedding=target.embedding(block),
+            position_ids=torch.cat([start + steps[:n], after + steps[:block_size]], dim=1),
+            attention_mask=self._mask(n) if bs > 1 else None,
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.cache.advance(self._pending_lengths)
+        self._pending = self._pending[:, :0]
+        self._pending_lengths = torch.zeros_like(self._pending_lengths)
+        return model.compute_logits(hidden[:, 1 : depth + 1], target.output_head)
+
+    def extend(self, features: Tensor, lengths: Tensor) -> None:
+        """Context rows of the tokens just committed: features [bs, m, F], `lengths[b]` of them real."""
+        self._pending = features[:, : int(lengths.max())]
+        self._pending_lengths = lengths
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these batch rows alone (int64 [n])."""
+        self.cache.select(rows)
+        self._pending = self._pending.index_select(0, rows)
+        self._pending_lengths = self._pending_lengths.index_select(0, rows)
+
+    def _mask(self, n: int) -> Tensor:
+        """Additive [bs, 1, block, keys]: a row sees its context, its real new rows and the block."""
+        block_size = self._drafter.model.block_size
+        end = self.cache.longest + n + block_size
+        local = torch.arange(end, device=self.cache.lengths.device)[None, :] - self.cache.lengths[:, None]
+        is_context = local < self._pending_lengths[:, None]
+        is_block = (local >= n) & (local < n + block_size)
+        dtype = self._drafter.model.dtype
+        mask = torch.zeros(local.shape, dtype=dtype, device=local.device)
+        mask.masked_fill_(~(is_context | is_block), torch.finfo(dtype).min)
+        return mask[:, None, None, :].expand(-1, 1, block_size, -1)

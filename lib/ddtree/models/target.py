@@ -1,0 +1,174 @@
+"""A Hugging Face causal LM as the target: one pass scores a whole tree, and the accepted path alone keeps its KV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ddtree.commit import Commit
+from ddtree.models.cache import RowCache
+from ddtree.retrieve import tree_attention_mask, tree_positions
+from ddtree.tree import DraftTree
+
+
+class Target:
+    """The model, its tokenizer, and the layers whose outputs the drafter reads.
+
+    Raises ValueError for a model whose cache cannot be compacted by a row gather (sliding-window, recurrent or
+    chunked attention layers).
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: Any, *, eos_ids: Sequence[int], feature_layers: Sequence[int] = ()):
+        refuse_uncompactable_cache(model.config)
+        layers = model.config.num_hidden_layers
+        if any(not 0 <= layer < layers for layer in feature_layers):
+            raise ValueError(f"feature layers are {list(feature_layers)}; the target has layers 0..{layers - 1}.")
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.eos_ids = frozenset(eos_ids)
+        self._feature_layers = list(feature_layers)
+        self._captured: dict[int, Tensor] = {}
+        for layer in self._feature_layers:
+            self._decoder.layers[layer].register_forward_hook(self._capture(layer))
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def vocab_size(self) -> int:
+        return self.output_head.weight.shape[0]
+
+    @property
+    def embedding(self) -> nn.Module:
+        return self.model.get_input_embeddings()
+
+    @property
+    def output_head(self) -> nn.Module:
+        return self.model.get_output_embeddings()
+
+    @property
+    def _decoder(self) -> nn.Module:
+        return self.model.get_decoder()
+
+    def encode(self, message: str) -> list[int]:
+        """Token ids of one user message, ready for an answer, through the model's chat template if it has one."""
+        if self.tokenizer.chat_template is None:
+            return self.tokenizer(message)["input_ids"]
+        turns = [{"role": "user", "content": message}]
+        return self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of an answer, without special tokens."""
+        return self.tokenizer.decode(tokens, skip_special_tokens=True)
+
+    def open(self, prompts: Sequence[Sequence[int]], *, room: int) -> TargetSession:
+        """Prefill all but the last token of each prompt; `room` is how many tokens may follow a prompt."""
+        return TargetSession(self, prompts, room)
+
+    def _capture(self, layer: int) -> Any:
+        def hook(_module: nn.Module, _args: tuple, output: Any) -> None:
+            self._captured[layer] = output[0] if isinstance(output, tuple) else output
+
+        return hook
+
+    def features(self) -> Tensor:
+        """Outputs of the feature layers in the last pass, side by side: [bs, n, layers * hidden]."""
+        return torch.cat([self._captured[layer] for layer in self._feature_layers], dim=-1)
+
+
+class TargetSession:
+    """One batch in progress: committed KV of each row, and the features the drafter has not read yet."""
+
+    def __init__(self, target: Target, prompts: Sequence[Sequence[int]], room: int) -> None:
+        longest = max(len(prompt) for prompt in prompts)
+        limit = getattr(target.model.config, "max_position_embeddings", None)
+        if limit is not None and longest + room > limit:
+            raise ValueError(
+                f"a prompt of {longest} tokens and {room} more need {longest + room} positions; the model has {limit}."
+            )
+        self._target = target
+        self.cache = RowCache(target.model.config.num_hidden_layers, len(prompts), longest + room, target.device)
+        self.prompt_features, self.prompt_lengths = self._prefill(prompts)
+
+    @property
+    def prefix_len(self) -> Tensor:
+        """int64 [bs]: tokens of each row whose KV is committed."""
+        return self.cache.lengths
+
+    def verify(self, tree: DraftTree) -> Tensor:
+        """Score every node in one pass: logits [bs, q, V]; row i judges the children of node i."""
+        bs, q = tree.tokens.shape
+        positions = tree_positions(tree, self.prefix_len)
+        # One row of one node sees everything, so it needs no mask (and may take a faster attention path).
+        mask = None
+        if bs > 1 or q > 1:
+            key_len = self.cache.longest + q
+            mask = tree_attention_mask(tree, self.prefix_len, key_len=key_len, dtype=self._target.model.dtype)
+        return self._target.model(
+            input_ids=tree.tokens,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=self.cache,
+            use_cache=True,
+        ).logits
+
+    def commit(self, commit: Commit) -> Tensor:
+        """Keep KV of the accepted path, in place; returns features [bs, max_depth+1, F] of its nodes (padding: the root).
+
+        Without feature layers the result has F = 0.
+        """
+        self.cache.keep(commit.path, commit.lengths)
+        path = commit.path.clamp(min=0)
+        if not self._target._feature_layers:
+            return torch.zeros(*path.shape, 0, device=path.device)
+        rows = [
+            hidden.gather(1, path[:, :, None].expand(-1, -1, hidden.shape[-1]))
+            for hidden in (self._target._captured[layer] for layer in self._target._feature_layers)
+        ]
+        return torch.cat(rows, dim=-1)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these batch rows alone (int64 [n])."""
+        self.cache.select(rows)
+
+    def _prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Features [bs, L, F] of all but each prompt's last token, and how many of them are real: int64 [bs].
+
+        The last token is left out because it becomes the first tree's root, whose KV the verify pass writes.
+        """
+        target = self._target
+        counts = [len(prompt) - 1 for prompt in prompts]
+        n = max(counts)
+        lengths = torch.tensor(counts, device=target.device)
+        if n == 0:
+            hidden = len(target._feature_layers) * target.model.config.hidden_size
+            return torch.zeros(len(prompts), 0, hidden, dtype=target.model.dtype, device=target.device), lengths
+        padded = [[*prompt[:-1], *[0] * (n - count)] for prompt, count in zip(prompts, counts, strict=True)]
+        steps = torch.arange(n, device=target.device)
+        blocked = torch.full(
+            (n, n), torch.finfo(target.model.dtype).min, dtype=target.model.dtype, device=target.device
+        )
+        target._decoder(
+            input_ids=torch.tensor(padded, device=target.device),
+            attention_mask=blocked.triu(diagonal=1).expand(len(prompts), 1, n, n),  # padding stands after what is real
+            position_ids=steps.expand(len(prompts), n),
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.cache.advance(lengths)
+        features = target.features() if target._feature_layers else torch.zeros(len(prompts), n, 0)
+        return features, lengths
+
+
+def refuse_uncompactable_cache(config: Any) -> None:
+    """ValueError unless every layer is full attention, whose KV rows can be gathered one by one."""
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        raise ValueError(
+            f"the target has layers of kind {sorted(kinds - {'full_attention'})}; a tree is committed by gathering KV "
+            "rows, which sliding-window, chunked and recurrent layers do not allow. Use a full-attention model."
+        )

@@ -1,0 +1,85 @@
+"""Retrieve tables, mask and positions of a draft tree: links that reach every node exactly once, and no padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ddtree.tree import DraftTree
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieveTables:
+    """EAGLE's first-child / next-sibling form of a tree, as the sampling kernels read it."""
+
+    index: Tensor  # int64 [bs, q], flat: b * q + i
+    next_token: Tensor  # int64 [bs, q], local first child, -1 none
+    next_sibling: Tensor  # int64 [bs, q], local next sibling, -1 none
+
+
+def compile_retrieve(tree: DraftTree) -> RetrieveTables:
+    """First-child and next-sibling links, siblings by descending `node_logws` whatever their order in the arrays.
+
+    Sibling order does not change the law of the accepted text, only how far a walk must look: the likeliest
+    child comes first. Equal weights keep array order. Fixed shapes, no synchronisation.
+    """
+    bs, q = tree.tokens.shape
+    device = tree.tokens.device
+    local = torch.arange(q, device=device).expand(bs, q)
+    drafted = (local > 0) & (local < tree.sizes[:, None])
+    nowhere = q  # links of the root and of padding go to a spare column
+
+    by_weight = tree.node_logws.argsort(dim=1, descending=True, stable=True)
+    parent = torch.where(drafted, tree.parents, nowhere).gather(1, by_weight)
+    families = parent.argsort(dim=1, stable=True)
+    node = by_weight.gather(1, families)  # nodes, family by family, best sibling first
+    parent = parent.gather(1, families)
+
+    follows = (parent[:, 1:] == parent[:, :-1]) & (parent[:, 1:] < nowhere)
+    leads = torch.ones_like(parent, dtype=torch.bool)
+    leads[:, 1:] = ~follows
+    spare = torch.full((bs, q + 1), -1, dtype=torch.int64, device=device)
+    next_token = spare.scatter(1, torch.where(leads, parent, nowhere), node)[:, :q]
+    next_sibling = spare.scatter(1, torch.where(follows, node[:, :-1], nowhere), node[:, 1:])[:, :q]
+    return RetrieveTables(
+        index=torch.arange(bs * q, device=device).reshape(bs, q),
+        next_token=next_token.contiguous(),
+        next_sibling=next_sibling.contiguous(),
+    )
+
+
+def tree_positions(tree: DraftTree, prefix_len: Tensor) -> Tensor:
+    """int64 [bs, q]: prefix length plus depth, never plus index (siblings share a position)."""
+    return prefix_len[:, None] + tree.depths
+
+
+def tree_visibility(tree: DraftTree) -> Tensor:
+    """bool [bs, q, q]: node i sees node j iff j is i or one of its ancestors; padding sees itself alone."""
+    bs, q = tree.tokens.shape
+    nowhere = q  # a walk that has passed the root marks a spare column
+    visible = torch.eye(q, q + 1, dtype=torch.bool, device=tree.tokens.device).repeat(bs, 1, 1)
+    ancestor = tree.parents
+    for _ in range(min(tree.max_depth, q - 1)):
+        column = torch.where(ancestor < 0, nowhere, ancestor)
+        visible.scatter_(2, column[:, :, None], True)
+        ancestor = torch.where(ancestor < 0, -1, tree.parents.gather(1, ancestor.clamp(min=0)))
+    return visible[:, :, :q]
+
+
+def tree_attention_mask(tree: DraftTree, prefix_len: Tensor, *, key_len: int, dtype: torch.dtype) -> Tensor:
+    """Additive float mask [bs, 1, q, key_len]: 0 where node i may look, the dtype's minimum elsewhere.
+
+    Keys of row b are its `prefix_len[b]` committed tokens, then its q nodes. The mask is added to the scores:
+    a Boolean or 1/0 mask masks nothing under eager attention, and no error says so.
+    """
+    bs, q = tree.tokens.shape
+    device = tree.tokens.device
+    keys = torch.arange(key_len, device=device)
+    node = keys[None, :] - prefix_len[:, None]  # [bs, key_len], local node behind each key, negative in the prefix
+    in_tree = (node >= 0) & (node < q)
+    visible = tree_visibility(tree).gather(2, node.clamp(0, q - 1)[:, None, :].expand(bs, q, key_len))
+    allowed = (node < 0)[:, None, :] | (in_tree[:, None, :] & visible)
+    mask = torch.zeros(allowed.shape, dtype=dtype, device=device)
+    return mask.masked_fill_(~allowed, torch.finfo(dtype).min)[:, None]

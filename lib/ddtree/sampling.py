@@ -1,0 +1,167 @@
+"""Sampling parameters, the target's probabilities under them, and the coins: everything random a step will use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+GREEDY_BELOW = 1e-5  # a temperature under this is greedy: the row is one-hot
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How one request samples; filters apply in the order temperature, top-k, top-p, min-p.
+
+    Raises ValueError naming the field, the value found and the range.
+    """
+
+    temperature: float = 1.0  # below 1e-5 is greedy
+    top_k: int = 0  # tokens kept; 0 keeps all
+    top_p: float = 1.0  # keep a token while the mass before it is below this
+    min_p: float = 0.0  # keep tokens of at least this share of the likeliest one's probability
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError(f"temperature is {self.temperature}; it must be a finite number of 0 or more.")
+        if isinstance(self.top_k, bool) or int(self.top_k) != self.top_k or self.top_k < 0:
+            raise ValueError(f"top_k is {self.top_k}; it must be a whole number of 0 (off) or more.")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1 (off).")
+        if not 0 <= self.min_p <= 1:
+            raise ValueError(f"min_p is {self.min_p}; it must be between 0 (off) and 1.")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+
+class NonFiniteLogitsError(ValueError):
+    """A row of logits holds NaN or +inf, or nothing above -inf, so it is no distribution."""
+
+
+def target_probs(
+    logits: Tensor,
+    *,
+    temperature: float | Sequence[float] | Tensor,
+    top_k: int | Sequence[int] | Tensor = 0,
+    top_p: float | Sequence[float] | Tensor = 1.0,
+    min_p: float | Sequence[float] | Tensor = 0.0,
+) -> Tensor:
+    """The distribution each node's children are judged by, float32, of the shape of `logits` [..., V].
+
+    Each parameter is a number or one value per request, repeated over that request's rows. Order:
+    temperature, top-k (exactly k kept, ties to the lower id), top-p on the renormalised rest (a token stays
+    while the mass before it is below top_p), min-p (relative to the row's largest), renormalise. A temperature
+    below 1e-5 is greedy: one-hot at the first largest logit. Everything is computed in float32.
+
+    Raises:
+        NonFiniteLogitsError: names request and node of a row with NaN, +inf or nothing above -inf.
+        ValueError: a parameter out of range, or not one value per request.
+    """
+    vocab = logits.shape[-1]
+    rows = logits.reshape(-1, vocab).float()
+    n = rows.shape[0]
+    temps = _per_row("temperature", temperature, n, rows.device)
+    ks = _per_row("top_k", top_k, n, rows.device)
+    ps = _per_row("top_p", top_p, n, rows.device)
+    floors = _per_row("min_p", min_p, n, rows.device)
+    _refuse_bad_parameters(temps, ks, ps, floors)
+    _refuse_non_finite(rows, logits.shape)
+
+    greedy = temps < GREEDY_BELOW
+    scaled = rows / torch.where(greedy, 1.0, temps)[:, None]
+    if bool((ks > 0).any()):
+        scaled = scaled.masked_fill(~_top_k_kept(scaled, ks), -torch.inf)
+    probs = scaled.softmax(dim=-1)
+    if bool((ps < 1).any()):
+        probs = _renormalised(probs * _top_p_kept(probs, ps))
+    if bool((floors > 0).any()):
+        probs = _renormalised(probs * (probs >= floors[:, None] * probs.amax(dim=-1, keepdim=True)))
+    if bool(greedy.any()):
+        one_hot = torch.zeros_like(probs).scatter_(1, rows.argmax(dim=-1, keepdim=True), 1.0)
+        probs = torch.where(greedy[:, None], one_hot, probs)
+    return probs.reshape(logits.shape)
+
+
+def _per_row(name: str, value: float | Sequence[float] | Tensor, rows: int, device: torch.device) -> Tensor:
+    values = torch.as_tensor(value, dtype=torch.float32, device=device).reshape(-1)
+    requests = values.shape[0]
+    if requests != 1 and (requests == 0 or rows % requests):
+        raise ValueError(
+            f"{name} has {requests} values for {rows} rows of logits; give one number, or one value per request."
+        )
+    return values.expand(rows) if requests == 1 else values.repeat_interleave(rows // requests)
+
+
+def _refuse_bad_parameters(temps: Tensor, ks: Tensor, ps: Tensor, floors: Tensor) -> None:
+    for name, bad, values, right in (
+        ("temperature", ~((temps >= 0) & temps.isfinite()), temps, "a finite number of 0 or more"),
+        ("top_k", ~((ks >= 0) & (ks == ks.floor())), ks, "a whole number of 0 (off) or more"),
+        ("top_p", ~((ps > 0) & (ps <= 1)), ps, "above 0 and at most 1 (off)"),
+        ("min_p", ~((floors >= 0) & (floors <= 1)), floors, "between 0 (off) and 1"),
+    ):
+        if bool(bad.any()):
+            raise ValueError(f"{name} is {values[bad][0].item():g}; it must be {right}.")
+
+
+def _refuse_non_finite(rows: Tensor, shape: torch.Size) -> None:
+    # A row's largest logit is NaN if any is, +inf if any is, and -inf if all are.
+    bad = ~rows.amax(dim=-1).isfinite() if rows.shape[0] else torch.zeros(0, dtype=torch.bool)
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0])
+        nodes = shape[-2] if len(shape) > 2 else 1
+        raise NonFiniteLogitsError(
+            f"logits of request {row // nodes}, node {row % nodes} are not finite (NaN, +inf, or nothing above "
+            "-inf), so there is no distribution to sample from."
+        )
+
+
+def _top_k_kept(scores: Tensor, ks: Tensor) -> Tensor:
+    """Exactly k a row, ties at rank k to the lower id; k = 0 keeps all."""
+    vocab = scores.shape[-1]
+    k = torch.where(ks > 0, ks, vocab).clamp(max=vocab).long()
+    largest = scores.topk(int(k[ks > 0].max()), dim=-1).values
+    threshold = largest.gather(1, (k - 1).clamp(max=largest.shape[1] - 1)[:, None])
+    above = scores > threshold
+    tied = scores == threshold
+    room = k[:, None] - above.sum(dim=-1, keepdim=True)
+    return above | (tied & (tied.cumsum(dim=-1) <= room)) | (ks <= 0)[:, None]
+
+
+def _top_p_kept(probs: Tensor, ps: Tensor) -> Tensor:
+    ordered, ids = probs.sort(dim=-1, descending=True, stable=True)
+    mass_before = ordered.double().cumsum(dim=-1) - ordered.double()
+    kept = mass_before < ps[:, None].double()
+    kept[:, 0] = True
+    return torch.zeros_like(kept).scatter_(1, ids, kept) | (ps >= 1)[:, None]
+
+
+def _renormalised(probs: Tensor) -> Tensor:
+    return probs / probs.sum(dim=-1, keepdim=True)
+
+
+def request_coins(seed: int, step: int, width: int) -> tuple[np.ndarray, float]:
+    """One request's coins for one step: float32 [width] for its nodes, and one for the last draw, all in (0, 1).
+
+    A counter-based stream (Philox) keyed by (seed, step): no neighbour, batch position or earlier step can
+    shift it, and node i gets the same coin whatever the tree's width.
+    """
+    stream = np.random.Generator(np.random.Philox(key=[seed % 2**64, step]))
+    raw = stream.integers(0, 2**23, size=width + 1)
+    values = ((raw + 0.5) * 2.0**-23).astype(np.float32)  # odd multiples of 2^-24: exact, never 0 or 1
+    return values[1:], float(values[0])
+
+
+def step_coins(
+    seeds: Sequence[int], steps: Sequence[int], width: int, device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
+    """Coins of a batch: float32 [bs, width] and float32 [bs]; see `request_coins`."""
+    drawn = [request_coins(seed, step, width) for seed, step in zip(seeds, steps, strict=True)]
+    nodes = np.stack([coins for coins, _ in drawn]) if drawn else np.zeros((0, width), np.float32)
+    finals = np.array([final for _, final in drawn], dtype=np.float32)
+    return torch.from_numpy(nodes).to(device), torch.from_numpy(finals).to(device)

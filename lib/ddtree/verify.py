@@ -1,0 +1,214 @@
+"""The sampling verify: whatever the tree, the token after a node is distributed as the target's row for that node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ddtree.backends import reference, sgl
+from ddtree.retrieve import RetrieveTables, compile_retrieve
+from ddtree.sampling import SamplingParams, target_probs
+from ddtree.tree import DraftTree
+
+BACKENDS = ("sgl", "reference")  # best first; "auto" takes the first that proved itself
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """What one verify call accepted, in the layout of the sampling kernels."""
+
+    predict: Tensor  # int32 [bs*q], the token after each node of the accepted path; -1 elsewhere
+    accept_index: Tensor  # int32 [bs, max_depth+1], flat indices (b*q + node) from the root on; -1 padded
+    accept_count: Tensor  # int32 [bs], accepted drafts, without the root and without the final token
+
+
+@dataclass(frozen=True, slots=True)
+class BackendStatus:
+    """Whether a backend can be used on a device, and the reason in one sentence."""
+
+    name: str
+    usable: bool
+    reason: str
+
+
+class BackendUnavailableError(RuntimeError):
+    """A backend was asked for by name and cannot run here."""
+
+
+def verify_tree(
+    tree: DraftTree,
+    tables: RetrieveTables,
+    probs: Tensor,
+    coins: Tensor,
+    final_coins: Tensor,
+    *,
+    backend: str = "auto",
+) -> VerifyResult:
+    """Walk each tree once, accepting children by target probability (the target-only rule of EAGLE and SGLang).
+
+    Row i of `probs` judges the children of node i. A child is accepted iff its probability is above 0 and the
+    node's coin is below the running sum over its siblings so far; when none is, or at a leaf, the final token is
+    drawn by the other coin from the row without the rejected children. A token of probability 0 is never emitted.
+
+    Args:
+        probs: float32 [bs, q, V], rows as `target_probs` gives them.
+        coins: float32 [bs, q] in [0, 1), one for each node whose children are judged.
+        final_coins: float32 [bs] in [0, 1).
+        backend: "auto", "reference" or "sgl".
+
+    Raises:
+        ValueError: a shape, dtype, token id or coin out of range, or a row that is not finite.
+        BackendUnavailableError: the backend named cannot run here.
+    """
+    _refuse_bad_shapes(tree, tables, probs, coins, final_coins)
+    if probs.dtype != torch.float32:
+        raise ValueError(f"probs are {probs.dtype}; the verify reads float32, as target_probs returns.")
+    row_sums = probs.sum(dim=-1)
+    bad = ~row_sums.isfinite() | (row_sums <= 0)
+    if bool(bad.any()):
+        b, node = bad.nonzero()[0].tolist()
+        raise ValueError(f"probs of request {b}, node {node} sum to {row_sums[b, node].item():g}, not to 1.")
+    chosen = _resolve(backend, probs.device)
+    run = sgl.verify if chosen == "sgl" else reference.verify
+    return VerifyResult(*run(tree, tables, probs, coins, final_coins))
+
+
+def sample_tree(
+    tree: DraftTree,
+    tables: RetrieveTables,
+    logits: Tensor,
+    sampling: SamplingParams | Sequence[SamplingParams],
+    coins: Tensor,
+    final_coins: Tensor,
+    *,
+    backend: str = "auto",
+) -> VerifyResult:
+    """`verify_tree` from logits [bs, q, V] of any float type: what a decode loop calls.
+
+    `sampling` is one SamplingParams, or one per request; greedy and sampled requests may stand in one batch.
+    The reference backend normalises only the rows its walk visits; "sgl" gets every row's `target_probs`.
+
+    Raises: as `verify_tree`, and NonFiniteLogitsError for a row that is no distribution.
+    """
+    _refuse_bad_shapes(tree, tables, logits, coins, final_coins)
+    requests = [sampling] * tree.batch_size if isinstance(sampling, SamplingParams) else list(sampling)
+    if len(requests) != tree.batch_size:
+        raise ValueError(f"sampling has {len(requests)} entries for a batch of {tree.batch_size} requests.")
+    if _resolve(backend, logits.device) == "reference":
+        return VerifyResult(*reference.sample(tree, tables, logits, requests, coins, final_coins))
+    probs = target_probs(
+        logits,
+        temperature=[p.temperature for p in requests],
+        top_k=[p.top_k for p in requests],
+        top_p=[p.top_p for p in requests],
+        min_p=[p.min_p for p in requests],
+    )
+    return VerifyResult(*sgl.verify(tree, tables, probs, coins, final_coins))
+
+
+def verify_tree_greedy(tree: DraftTree, tables: RetrieveTables, argmax: Tensor) -> VerifyResult:
+    """The walk at temperature 0: follow the child that is the target's argmax, int [bs, q], while there is one."""
+    bs, q = tree.tokens.shape
+    if argmax.shape != (bs, q):
+        raise ValueError(f"argmax has shape {list(argmax.shape)}; the tree needs {[bs, q]}.")
+    batch = torch.arange(bs, device=tree.tokens.device)
+    node = torch.zeros_like(batch)
+    walking = torch.ones_like(batch, dtype=torch.bool)
+    path = torch.full((bs, tree.max_depth + 1), -1, dtype=torch.int64, device=tree.tokens.device)
+    path[:, 0] = 0
+    is_child_of = tree.parents[:, None, :] == torch.arange(q, device=tree.tokens.device)[None, :, None]
+    wanted = tree.tokens[:, None, :] == argmax[:, :, None]
+    matches = is_child_of & wanted  # [bs, node, child]; at most one child a node, siblings differ
+    for depth in range(1, tree.max_depth + 1):
+        row = matches[batch, node]
+        walking = walking & row.any(dim=1)
+        node = torch.where(walking, row.int().argmax(dim=1), node)
+        path[:, depth] = torch.where(walking, node, -1)
+    kept = path >= 0
+    flat = tables.index.gather(1, path.clamp(min=0))
+    predict = torch.full((bs, q), -1, dtype=torch.int64, device=tree.tokens.device)
+    after = argmax.long().gather(1, path.clamp(min=0))
+    spare = torch.nn.functional.pad(predict, (0, 1))
+    predict = spare.scatter(1, torch.where(kept, path, q), after)[:, :q]
+    return VerifyResult(
+        predict=predict.reshape(-1).int(),
+        accept_index=torch.where(kept, flat, -1).int(),
+        accept_count=(kept.sum(dim=1) - 1).int(),
+    )
+
+
+def backend_report(device: torch.device | str = "cpu") -> list[BackendStatus]:
+    """Every backend, best first, whether it proved itself on `device`, and why; tried once a process."""
+    return [_prove(name, torch.device(device).type) for name in BACKENDS]
+
+
+def _resolve(backend: str, device: torch.device) -> str:
+    if backend == "auto":
+        return next(status.name for status in backend_report(device) if status.usable)
+    if backend not in BACKENDS:
+        raise ValueError(f'backend is "{backend}"; it must be "auto", {", ".join(map(repr, BACKENDS))}.')
+    status = _prove(backend, device.type)
+    if not status.usable:
+        raise BackendUnavailableError(f'backend "{backend}" was asked for and cannot run: {status.reason}')
+    return backend
+
+
+@lru_cache
+def _prove(name: str, device_type: str) -> BackendStatus:
+    if name == "reference":
+        return BackendStatus(name, True, "the reference runs in torch on any device")
+    reason = sgl.missing(device_type)
+    if reason is not None:
+        return BackendStatus(name, False, reason)
+    tree, probs, coins, final_coins = _tiny_case()
+    tables = compile_retrieve(tree)
+    expected = reference.verify(tree, tables, probs, coins, final_coins)
+    on_device = [t.to(device_type) for t in (probs, coins, final_coins)]
+    moved = tree.to(device_type)
+    try:
+        got = sgl.verify(moved, compile_retrieve(moved), *on_device)
+    except Exception as error:
+        return BackendStatus(name, False, f"its trial run failed: {type(error).__name__}: {error}")
+    if all(torch.equal(a, b.cpu()) for a, b in zip(expected, got, strict=True)):
+        return BackendStatus(name, True, "its trial run gave the reference's tokens")
+    return BackendStatus(name, False, f"its trial run gave {got} where the reference gives {expected}")
+
+
+def _tiny_case() -> tuple[DraftTree, Tensor, Tensor, Tensor]:
+    """Root, two children, one grandchild: one row accepts both depths, one rejects a child, one draws the rest."""
+    tree = DraftTree.from_parents(
+        tokens=[[9, 3, 5, 2]] * 3, parents=[[-1, 0, 0, 1]] * 3, node_logws=[[0.0, -0.5, -1.0, -0.9]] * 3
+    )
+    probs = torch.full((3, 4, 10), 0.1)
+    probs[:, 0] = torch.tensor([0, 0, 0, 0.5, 0, 0.3, 0.2, 0, 0, 0])
+    probs[:, 1] = torch.tensor([0, 0, 0.6, 0, 0, 0, 0, 0.4, 0, 0])
+    coins = torch.tensor([[0.4, 0.5, 0.9, 0.9], [0.7, 0.5, 0.3, 0.9], [0.9, 0.5, 0.3, 0.9]])
+    return tree, probs, coins, torch.tensor([0.52, 0.52, 0.52])
+
+
+def _refuse_bad_shapes(
+    tree: DraftTree, tables: RetrieveTables, rows: Tensor, coins: Tensor, final_coins: Tensor
+) -> None:
+    bs, q = tree.tokens.shape
+    if rows.ndim != 3 or rows.shape[:2] != (bs, q):
+        raise ValueError(f"rows have shape {list(rows.shape)}; a tree of [{bs}, {q}] nodes needs [{bs}, {q}, V].")
+    if coins.shape != (bs, q) or final_coins.shape != (bs,):
+        raise ValueError(
+            f"coins have shape {list(coins.shape)} and final_coins {list(final_coins.shape)}; they must be "
+            f"[{bs}, {q}] and [{bs}]."
+        )
+    for name, values in (("coins", coins), ("final_coins", final_coins)):
+        if values.dtype != torch.float32 or not bool(((values >= 0) & (values < 1)).all()):
+            raise ValueError(f"{name} are {values.dtype}; they must be float32 in [0, 1).")
+    if tables.index.shape != (bs, q):
+        raise ValueError(f"tables are for {list(tables.index.shape)} nodes, the tree has [{bs}, {q}].")
+    if bool(((tree.tokens < 0) | (tree.tokens >= rows.shape[-1])).any()):
+        b, node = ((tree.tokens < 0) | (tree.tokens >= rows.shape[-1])).nonzero()[0].tolist()
+        raise ValueError(
+            f"request {b}, node {node} has token {tree.tokens[b, node].item()}, outside the target's vocabulary "
+            f"of {rows.shape[-1]}."
+        )
