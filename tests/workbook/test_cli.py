@@ -9,12 +9,15 @@ from pathlib import Path
 
 import ddtree.models as ddtree_models
 import nbformat
+import papermill
 import pytest
 from ddtree.workbook.cli import app
 from ddtree.workbook.params import TreeParams
 from ddtree.workbook.records import read_result
 from ddtree.workbook.report_facts import parameters_of
+from ddtree.workbook.run import IPC
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from papermill.exceptions import PapermillExecutionError
 from typer.testing import CliRunner, Result
 
 CHECK = """
@@ -123,6 +126,14 @@ def test_out_dir_that_is_a_file_is_named(project: Path) -> None:
     done = ddtree("run", "01_tree", "-o", "taken")
     assert done.exit_code == 1
     assert "taken cannot be used" in done.stderr
+
+
+def test_plain_papermill_with_a_misspelling_fails_in_the_notebook(project: Path) -> None:
+    source = str(project / "notebooks" / "01_tree.ipynb")
+    with pytest.raises(PapermillExecutionError, match=r"unknown parameter 'budgte'; did you mean 'budget'\?"):
+        papermill.execute_notebook(
+            source, str(project / "out.ipynb"), parameters={"budgte": 3}, progress_bar=False, config=IPC
+        )
 
 
 def test_report_needs_a_run(project: Path) -> None:

@@ -91,8 +91,9 @@ def run(
         _stop(str(error), RUN_FAILED)
     except OSError as error:
         _stop(f"The folder {out_dir} cannot be used: {error.strerror or error}.", RUN_FAILED)
+    absent = "none: the run did not get that far" if outcome.failure else "none: the notebook wrote none"
     for label, made in (("notebook", outcome.executed), ("result", outcome.result), ("report", outcome.report)):
-        typer.echo(f"{label:<9} {_shown(made) if made.is_file() else 'none: the run did not get that far'}")
+        typer.echo(f"{label:<9} {_shown(made) if made.is_file() else absent}")
     if outcome.failure:
         _stop(f"The run of {path.stem} failed: {outcome.failure}.", RUN_FAILED)
 

@@ -31,13 +31,19 @@
       else if (high === g) hue = (b - r) / chroma + 2;
       else hue = (r - g) / chroma + 4;
     }
-    const saturation = chroma === 0 ? 0 : chroma / (1 - Math.abs(2 * lightness - 1));
     const turned = 0.1 + 0.82 * (1 - lightness);
-    return `hsla(${hue * 60}, ${Math.min(saturation, 0.8) * 100}%, ${turned * 100}%, ${a})`;
+    const saturation = Math.min(chroma / (1 - Math.abs(2 * turned - 1)), 0.8);
+    return `hsla(${hue * 60}, ${saturation * 100}%, ${turned * 100}%, ${a})`;
+  }
+
+  const known = new Map();  // a figure may hold one colour for each of thousands of points
+  function darkened(text) {
+    if (!known.has(text)) known.set(text, forDarkPage(text));
+    return known.get(text);
   }
 
   function recolour(node, key) {
-    if (typeof node === "string") return /colou?rs?$/i.test(key) ? forDarkPage(node) : node;
+    if (typeof node === "string") return /colou?rs?$/i.test(key) ? darkened(node) : node;
     if (Array.isArray(node)) {
       return /colou?rs?$/i.test(key) || typeof node[0] === "object" ? node.map((item) => recolour(item, key)) : node;
     }
