@@ -43,6 +43,13 @@ class SamplingParams:
 class NonFiniteLogitsError(ValueError):
     """A row of logits holds NaN or +inf, or nothing above -inf, so it is no distribution."""
 
+    @classmethod
+    def at(cls, request: int, node: int) -> NonFiniteLogitsError:
+        return cls(
+            f"logits of request {request}, node {node} are not finite (NaN, +inf, or nothing above -inf), so there "
+            "is no distribution to sample from."
+        )
+
 
 def target_probs(
     logits: Tensor,
@@ -115,10 +122,7 @@ def _refuse_non_finite(rows: Tensor, shape: torch.Size) -> None:
     if bool(bad.any()):
         row = int(bad.nonzero()[0])
         nodes = shape[-2] if len(shape) > 2 else 1
-        raise NonFiniteLogitsError(
-            f"logits of request {row // nodes}, node {row % nodes} are not finite (NaN, +inf, or nothing above "
-            "-inf), so there is no distribution to sample from."
-        )
+        raise NonFiniteLogitsError.at(row // nodes, row % nodes)
 
 
 def _top_k_kept(scores: Tensor, ks: Tensor) -> Tensor:

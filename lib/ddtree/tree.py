@@ -185,8 +185,8 @@ def _best_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -> tu
     scaled = logits.float()
     if isinstance(temperature, Tensor) or temperature != 1.0:
         scaled = scaled / scale.to(logits.device).reshape(-1, 1, 1)
-    top, tokens = scaled.topk(branch, dim=-1)
-    return tokens, top - scaled.logsumexp(dim=-1, keepdim=True)
+    logps, tokens = scaled.log_softmax(dim=-1).topk(branch, dim=-1)
+    return tokens, logps
 
 
 def _best_prefixes_by_depth(tokens: Tensor, logps: Tensor, budget: int) -> list[_Level]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -46,15 +47,23 @@ def sample(
 
     def visited_row(b: int, node: int) -> Tensor:
         p = sampling[b]
+        if p.greedy:
+            return _one_hot(logits[b, node], b, node)
         try:
             return target_probs(logits[b, node], temperature=p.temperature, top_k=p.top_k, top_p=p.top_p, min_p=p.min_p)
         except NonFiniteLogitsError:
-            raise NonFiniteLogitsError(
-                f"logits of request {b}, node {node} are not finite (NaN, +inf, or nothing above -inf), so "
-                "there is no distribution to sample from."
-            ) from None
+            raise NonFiniteLogitsError.at(b, node) from None
 
     return _walk_batch(tree, tables, visited_row, coins, final_coins)
+
+
+def _one_hot(row: Tensor, b: int, node: int) -> Tensor:
+    best = int(row.argmax())  # the first largest; NaN counts as larger than any number
+    if not math.isfinite(row[best]):
+        raise NonFiniteLogitsError.at(b, node)
+    probs = torch.zeros(row.shape, device=row.device)
+    probs[best] = 1.0
+    return probs
 
 
 def _walk_batch(
@@ -121,10 +130,10 @@ def draw_rest(row: Tensor, rejected: Sequence[int], coin: np.float32) -> int:
     Where rounding leaves nothing (children cover the whole support and the coin lies above their float32 sum)
     the row itself is drawn from: a token of probability 0 is never emitted.
     """
-    row = row.to(torch.float64)
-    rest = row.clone()
-    rest[list(rejected)] = 0.0
+    rest = row.double()
+    if rejected:
+        rest[list(rejected)] = 0.0
     cdf = rest.cumsum(0)
     if cdf[-1] <= 0:
-        cdf = row.cumsum(0)
+        cdf = row.double().cumsum(0)
     return int(torch.searchsorted(cdf, cdf[-1] * float(coin), right=True))

@@ -42,7 +42,7 @@ class DrafterSession:
         self._pending_lengths = lengths
 
     def draft(self, root_tokens: Tensor, depth: int) -> Tensor:
-        """Logits [bs, depth, V] of the positions after `root_tokens` (int64 [bs]); only new context rows are projected."""
+        """Logits [bs, depth, V] of the positions after `root_tokens` (int64 [bs]); projects new context rows only."""
         model, target = self._drafter.model, self._drafter._target
         block_size = model.block_size
         if not 0 <= depth < block_size:

@@ -117,7 +117,7 @@ class TargetSession:
         ).logits
 
     def commit(self, commit: Commit) -> Tensor:
-        """Keep KV of the accepted path, in place; returns features [bs, max_depth+1, F] of its nodes (padding: the root).
+        """Keep KV of the accepted path, in place; returns features [bs, max_depth+1, F] of its nodes (padding: root).
 
         Without feature layers the result has F = 0.
         """

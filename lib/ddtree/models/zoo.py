@@ -1,0 +1,178 @@
+"""Finds a target and its drafter by name, hub id or folder, and loads them; nothing is guessed or falls back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ddtree.models import smollm2
+from ddtree.models.cache_folder import filled
+from ddtree.models.drafter import Drafter
+from ddtree.models.int8 import dequantise
+from ddtree.models.pack import can_pack, pack_linears
+from ddtree.models.target import Target
+
+ASSETS = Path(__file__).parent / "assets"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class ZooEntry:
+    """A pair the project knows by name: how to fill its target's cache entry, and the drafter the package carries."""
+
+    fill_target: Callable[[Path], None]
+    drafter_asset: str
+
+
+ZOO = {"smollm2-135m": ZooEntry(smollm2.fill, "smollm2-135m-dflash")}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A loaded target and drafter, and what a record should say of them."""
+
+    target: Target
+    drafter: Drafter
+    facts: dict[str, Any]
+
+
+def fetch(model: str) -> Path:
+    """The folder of a target's files, fetched into the cache if need be.
+
+    `model` is a zoo name, a folder, or a hub id (org/name). Raises FileNotFoundError saying what was looked for.
+    """
+    if model in ZOO:
+        return filled(model, ZOO[model].fill_target)
+    return _folder_or_hub(model, "model")
+
+
+def fetch_drafter(model: str, drafter: str = "auto") -> Path:
+    """The folder of a drafter's files, in the layout `dflash` reads; "auto" is the one a zoo entry carries."""
+    if drafter != "auto":
+        return _folder_or_hub(drafter, "drafter")
+    if model not in ZOO:
+        raise ValueError(
+            f'drafter is "auto", but only {_names()} carries one; name the DFlash drafter trained for "{model}".'
+        )
+    asset = ZOO[model].drafter_asset
+    return filled(asset, lambda folder: _restore_drafter(ASSETS / asset, folder))
+
+
+def load_pair(model: str, drafter: str = "auto", *, dtype: str = "auto", device: str = "cpu") -> Pair:
+    """Load both models for inference.
+
+    Args:
+        dtype: "float32", "bfloat16", "float16", or "auto": bfloat16 on a GPU or a CPU with bf16 units, else float32.
+        device: "cpu" or "cuda".
+
+    Raises FileNotFoundError, ValueError or RuntimeError with a sentence that says what is missing and what would do.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError('device is "cuda", but torch finds no CUDA device here; use device: cpu.')
+    if dtype != "auto" and dtype not in DTYPES:
+        raise ValueError(f'dtype is "{dtype}"; it must be "auto", {", ".join(DTYPES)}.')
+    dtype = _best_dtype(device) if dtype == "auto" else dtype
+    target_folder, drafter_folder = fetch(model), fetch_drafter(model, drafter)
+    target_model, draft_model = _load_models(target_folder, drafter_folder, DTYPES[dtype], device)
+    packed = device == "cpu" and can_pack()
+    if packed:
+        pack_linears(target_model)
+        pack_linears(draft_model)
+    target = Target(
+        target_model,
+        _load_tokenizer(target_folder),
+        eos_ids=_eos_ids(target_model),
+        feature_layers=draft_model.target_layer_ids,
+    )
+    facts = {
+        "model": model,
+        "drafter": drafter,
+        "dtype": dtype,
+        "device": device,
+        "attention": target_model.config._attn_implementation,
+        "packed_linears": packed,
+        "block_size": draft_model.block_size,
+    }
+    return Pair(target, Drafter(draft_model, target), facts)
+
+
+def _load_models(target: Path, drafter: Path, dtype: torch.dtype, device: str) -> tuple[Any, Any]:
+    from dflash.model import DFlashDraftModel
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    options = {"dtype": dtype, "use_safetensors": True, "local_files_only": True}
+    target_model = AutoModelForCausalLM.from_pretrained(target, trust_remote_code=False, **options)
+    draft_model = DFlashDraftModel.from_pretrained(drafter, **options)
+    if draft_model.config.hidden_size != target_model.config.hidden_size:
+        raise ValueError(
+            f"the drafter in {drafter} has hidden size {draft_model.config.hidden_size}, the target "
+            f"{target_model.config.hidden_size}; a DFlash drafter shares its target's embedding, so they must be equal."
+        )
+    return target_model.to(device).eval(), draft_model.to(device).eval()
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def _eos_ids(model: Any) -> list[int]:
+    found = model.generation_config.eos_token_id
+    if found is None:
+        raise ValueError("the target's generation_config names no eos_token_id, so no answer could end by itself.")
+    return [found] if isinstance(found, int) else list(found)
+
+
+def _best_dtype(device: str) -> str:
+    if device == "cuda":
+        return "bfloat16"
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    return "bfloat16" if "avx512_bf16" in flags or "amx_bf16" in flags else "float32"
+
+
+def _restore_drafter(asset: Path, folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = dequantise(load_file(asset / "model.int8.safetensors"), torch.bfloat16)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    shutil.copyfile(asset / "config.json", folder / "config.json")
+
+
+def _folder_or_hub(name: str, what: str) -> Path:
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise FileNotFoundError(f"{what} folder {folder} has no config.json, so it holds no model.")
+        return folder
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise FileNotFoundError(
+            f'{what} "{name}" is no folder here, no hub id (org/name) and not in the zoo ({_names()}).'
+        )
+    return _from_hub(name, what)
+
+
+def _from_hub(hub_id: str, what: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    try:
+        return Path(
+            snapshot_download(hub_id, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"])
+        )
+    except Exception as error:
+        raise FileNotFoundError(
+            f'{what} "{hub_id}" was looked for in {HF_HUB_CACHE} and on the Hugging Face hub, and could not be had '
+            f"({type(error).__name__}). Check the name and the network, or give a folder that holds the model."
+        ) from error
+
+
+def _names() -> str:
+    return ", ".join(f'"{name}"' for name in ZOO)
