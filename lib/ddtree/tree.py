@@ -186,7 +186,7 @@ def _best_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -> tu
     if isinstance(temperature, Tensor) or temperature != 1.0:
         scaled = scaled / scale.to(logits.device).reshape(-1, 1, 1)
     logps, tokens = scaled.log_softmax(dim=-1).topk(branch, dim=-1)
-    return tokens, logps
+    return tokens, torch.where(logps.isnan(), -torch.inf, logps)  # a position without a distribution drafts nothing
 
 
 def _best_prefixes_by_depth(tokens: Tensor, logps: Tensor, budget: int) -> list[_Level]:
