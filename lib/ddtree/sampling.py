@@ -155,7 +155,8 @@ def request_coins(seed: int, step: int, width: int) -> tuple[np.ndarray, float]:
     A counter-based stream (Philox) keyed by (seed, step): no neighbour, batch position or earlier step can
     shift it, and node i gets the same coin whatever the tree's width.
     """
-    stream = np.random.Generator(np.random.Philox(key=[seed % 2**64, step]))
+    key = np.array([seed % 2**64, step], dtype=np.uint64)  # a plain list of such size would pass through float64
+    stream = np.random.Generator(np.random.Philox(key=key))
     raw = stream.integers(0, 2**23, size=width + 1)
     values = ((raw + 0.5) * 2.0**-23).astype(np.float32)  # odd multiples of 2^-24: exact, never 0 or 1
     return values[1:], float(values[0])
