@@ -29,7 +29,8 @@ def verify(
     """`(predict, accept_index, accept_count)` from the op; see `verify_tree` for shapes.
 
     Three edges of the op differ from the contract and are mended here: it accepts on `coin <= sum` (so a coin of
-    0 takes a child of probability 0), emits id V-1 when the residual is empty, and writes into draft_probs.
+    0 takes a child of probability 0), emits id V-1 when the residual is empty, even if that child was rejected a
+    moment before, and writes into draft_probs.
 
     Raises ValueError when bs * q * V reaches 2^32, where its offsets would wrap.
     """
@@ -48,6 +49,7 @@ def verify(
     if bs == 0:
         return predict, accept_index, accept_count
     probs = probs.contiguous()
+    rejected = torch.zeros_like(probs)  # the op marks each rejected child here, with its probability
     sgl_kernel.tree_speculative_sampling_target_only(
         predicts=predict,
         accept_index=accept_index,
@@ -59,11 +61,11 @@ def verify(
         uniform_samples=_strictly_above(coins).contiguous(),
         uniform_samples_for_final_sampling=final_coins.contiguous(),
         target_probs=probs,
-        draft_probs=torch.zeros_like(probs),
+        draft_probs=rejected,
         threshold_single=1.0,
         threshold_acc=1.0,
     )
-    return _without_impossible_tokens(predict, accept_index, accept_count, probs, final_coins)
+    return _with_last_draws_mended(predict, accept_index, accept_count, probs, rejected, final_coins)
 
 
 def _strictly_above(coins: Tensor) -> Tensor:
@@ -72,15 +74,17 @@ def _strictly_above(coins: Tensor) -> Tensor:
     return torch.nextafter(coins, torch.full_like(coins, math.inf)).clamp(min=torch.finfo(torch.float32).tiny)
 
 
-def _without_impossible_tokens(
-    predict: Tensor, accept_index: Tensor, accept_count: Tensor, probs: Tensor, final_coins: Tensor
+def _with_last_draws_mended(
+    predict: Tensor, accept_index: Tensor, accept_count: Tensor, probs: Tensor, rejected: Tensor, final_coins: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Where rounding left no residual the op emits V-1: draw from the row itself instead, as the reference does."""
+    """Where rounding left nothing the op emits V-1, possible or not: draw as the reference does instead."""
+    vocab = probs.shape[-1]
     last = accept_index.gather(1, accept_count[:, None].long())[:, 0].long()
-    rows = probs.reshape(-1, probs.shape[-1])[last]  # [bs, V]
+    row = probs.reshape(-1, vocab)[last].double()  # [bs, V]
+    rest = row.masked_fill(rejected.reshape(-1, vocab)[last] > 0, 0.0)
     emitted = predict[last].long()
-    possible = rows.gather(1, emitted[:, None])[:, 0] > 0
-    cdf = rows.double().cumsum(dim=1)
+    possible = rest.gather(1, emitted[:, None])[:, 0] > 0
+    cdf = torch.where(rest.sum(dim=1, keepdim=True) > 0, rest, row).cumsum(dim=1)
     drawn = torch.searchsorted(cdf, cdf[:, -1:] * final_coins.double()[:, None], right=True)[:, 0]
     predict[last] = torch.where(possible, emitted, drawn).int()
     return predict, accept_index, accept_count
