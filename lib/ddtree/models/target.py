@@ -166,9 +166,18 @@ class TargetSession:
 
 def refuse_uncompactable_cache(config: Any) -> None:
     """ValueError unless every layer is full attention, whose KV rows can be gathered one by one."""
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    kinds = set(getattr(config, "layer_types", None) or [_kind_of_every_layer(config)])
     if kinds != {"full_attention"}:
         raise ValueError(
             f"the target has layers of kind {sorted(kinds - {'full_attention'})}; a tree is committed by gathering KV "
             "rows, which sliding-window, chunked and recurrent layers do not allow. Use a full-attention model."
         )
+
+
+def _kind_of_every_layer(config: Any) -> str:
+    """What transformers' own cache assumes of a config that does not list its layers."""
+    if getattr(config, "sliding_window", None) is not None:
+        return "sliding_attention"
+    if getattr(config, "attention_chunk_size", None) is not None:
+        return "chunked_attention"
+    return "full_attention"
