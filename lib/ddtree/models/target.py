@@ -21,7 +21,7 @@ class Target:
     chunked attention layers).
     """
 
-    def __init__(self, model: nn.Module, tokenizer: Any, *, eos_ids: Sequence[int], feature_layers: Sequence[int] = ()):
+    def __init__(self, model: Any, tokenizer: Any, *, eos_ids: Sequence[int], feature_layers: Sequence[int] = ()):
         refuse_uncompactable_cache(model.config)
         layers = model.config.num_hidden_layers
         if any(not 0 <= layer < layers for layer in feature_layers):
@@ -40,18 +40,18 @@ class Target:
 
     @property
     def vocab_size(self) -> int:
-        return self.output_head.weight.shape[0]
+        return self.output_head.out_features
 
     @property
-    def embedding(self) -> nn.Module:
+    def embedding(self) -> Any:
         return self.model.get_input_embeddings()
 
     @property
-    def output_head(self) -> nn.Module:
+    def output_head(self) -> Any:
         return self.model.get_output_embeddings()
 
     @property
-    def _decoder(self) -> nn.Module:
+    def _decoder(self) -> Any:
         return self.model.get_decoder()
 
     def encode(self, message: str) -> list[int]:
@@ -75,9 +75,9 @@ class Target:
 
         return hook
 
-    def features(self) -> Tensor:
-        """Outputs of the feature layers in the last pass, side by side: [bs, n, layers * hidden]."""
-        return torch.cat([self._captured[layer] for layer in self._feature_layers], dim=-1)
+    def captured(self) -> list[Tensor]:
+        """Outputs of the feature layers in the last pass, each [bs, n, hidden]."""
+        return [self._captured[layer] for layer in self._feature_layers]
 
 
 class TargetSession:
@@ -92,6 +92,7 @@ class TargetSession:
             )
         self._target = target
         self.cache = RowCache(target.model.config.num_hidden_layers, len(prompts), longest + room, target.device)
+        self._hidden: list[Tensor] = []  # [bs, q, hidden] of each feature layer in the last tree pass
         self.prompt_features, self.prompt_lengths = self._prefill(prompts)
 
     @property
@@ -108,13 +109,15 @@ class TargetSession:
         if bs > 1 or q > 1:
             key_len = self.cache.longest + q
             mask = tree_attention_mask(tree, self.prefix_len, key_len=key_len, dtype=self._target.model.dtype)
-        return self._target.model(
+        logits = self._target.model(
             input_ids=tree.tokens,
             attention_mask=mask,
             position_ids=positions,
             past_key_values=self.cache,
             use_cache=True,
         ).logits
+        self._hidden = self._target.captured()  # another session may run a pass before this one commits
+        return logits
 
     def commit(self, commit: Commit) -> Tensor:
         """Keep KV of the accepted path, in place; returns features [bs, max_depth+1, F] of its nodes (padding: root).
@@ -125,10 +128,7 @@ class TargetSession:
         path = commit.path.clamp(min=0)
         if not self._target._feature_layers:
             return torch.zeros(*path.shape, 0, device=path.device)
-        rows = [
-            hidden.gather(1, path[:, :, None].expand(-1, -1, hidden.shape[-1]))
-            for hidden in (self._target._captured[layer] for layer in self._target._feature_layers)
-        ]
+        rows = [hidden.gather(1, path[:, :, None].expand(-1, -1, hidden.shape[-1])) for hidden in self._hidden]
         return torch.cat(rows, dim=-1)
 
     def select(self, rows: Tensor) -> None:
@@ -160,7 +160,7 @@ class TargetSession:
             use_cache=True,
         )
         self.cache.advance(lengths)
-        features = target.features() if target._feature_layers else torch.zeros(len(prompts), n, 0)
+        features = torch.cat(target.captured(), dim=-1) if target._feature_layers else torch.zeros(len(prompts), n, 0)
         return features, lengths
 
 
