@@ -35,7 +35,8 @@ class DrafterSession:
 
     def __init__(self, drafter: Drafter, features: Tensor, lengths: Tensor, room: int) -> None:
         self._drafter = drafter
-        capacity = features.shape[1] + room + drafter.model.block_size
+        # A pass appends a block behind as many new context rows as the fastest row has, at most a block too.
+        capacity = features.shape[1] + room + 2 * drafter.model.block_size
         layers = drafter.model.config.num_hidden_layers
         self.cache = RowCache(layers, features.shape[0], capacity, features.device)
         self._pending = features
