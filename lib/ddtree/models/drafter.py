@@ -75,8 +75,9 @@ class DrafterSession:
     def select(self, rows: Tensor) -> None:
         """Go on with these batch rows alone (int64 [n])."""
         self.cache.select(rows)
-        self._pending = self._pending.index_select(0, rows)
         self._pending_lengths = self._pending_lengths.index_select(0, rows)
+        # Cut to the rows that stay: a batch of one has no mask to hide padding.
+        self._pending = self._pending.index_select(0, rows)[:, : int(self._pending_lengths.max())]
 
     def _mask(self, n: int) -> Tensor:
         """Additive [bs, 1, block, keys]: a row sees its context, its real new rows and the block."""
