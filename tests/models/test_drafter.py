@@ -109,6 +109,12 @@ def test_rows_that_go_on_draft_as_before(drafter: Drafter, kept: list[int], draf
         torch.testing.assert_close(logits[b], at_once(drafter, known[row], row), **NEAR)
 
 
+def test_every_row_may_leave(drafter: Drafter) -> None:
+    session = drafter.open(*padded([context(0, 5), context(1, 2)]), room=20)
+    session.select(torch.zeros(0, dtype=torch.int64))
+    assert session.cache.lengths.tolist() == []
+
+
 def test_room_is_enough_when_a_short_row_catches_up_beside_a_long_one(drafter: Drafter) -> None:
     """Room for 12: a row about to end gets one token in the round that brings its neighbour four."""
     rounds = [(4, 1), (4, 1), (2, 1), (1, 4)]

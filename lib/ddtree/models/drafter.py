@@ -77,7 +77,8 @@ class DrafterSession:
         self.cache.select(rows)
         self._pending_lengths = self._pending_lengths.index_select(0, rows)
         # Cut to the rows that stay: a batch of one has no mask to hide padding.
-        self._pending = self._pending.index_select(0, rows)[:, : int(self._pending_lengths.max())]
+        longest = max(self._pending_lengths.tolist(), default=0)  # none at all once every request is done
+        self._pending = self._pending.index_select(0, rows)[:, :longest]
 
     def _mask(self, n: int) -> Tensor:
         """Additive [bs, 1, block, keys]: a row sees its context, its real new rows and the block."""
