@@ -103,7 +103,7 @@ def _speed_finding(summary: pd.DataFrame) -> str:
         best = here.sort_values("speedup").iloc[-1]
         unclear = f" {UNCLEAR}" if best["speedup_lo"] <= 1 <= best["speedup_hi"] else ""
         found.append(f"{best['speedup']:.1f}{TIMES}{unclear} at {at(temperature)}")
-    return f"{_named(drafted)} decoding: {', '.join(found)}"
+    return f"{_named(drafted, ' decoding')}: {', '.join(found)}"
 
 
 def _acceptance_finding(summary: pd.DataFrame) -> str:
@@ -124,7 +124,7 @@ def _most_drafted(summary: pd.DataFrame) -> pd.DataFrame:
     return summary[summary["strategy"] == "chain"] if trees.empty else trees
 
 
-def _named(drafted: pd.DataFrame) -> str:
-    """ "Tree", "Chain", or "Best tree" where the largest of several is quoted."""
+def _named(drafted: pd.DataFrame, noun: str = "") -> str:
+    """ "Tree" or "Chain" with its noun, or "Best tree" where the largest of several is quoted."""
     name = str(drafted["strategy"].iloc[0])
-    return f"Best {name}" if drafted["label"].nunique() > 1 else name.capitalize()
+    return f"Best {name}" if drafted["label"].nunique() > 1 else f"{name.capitalize()}{noun}"

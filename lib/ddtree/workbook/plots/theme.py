@@ -41,7 +41,7 @@ INK = "#767676"  # the grey with equal contrast to a white and a nearly black pa
 GRID = "rgba(128, 128, 128, 0.25)"
 HEADER_ROOM = 84  # pixels above the plot for a title and a subtitle of one line each
 TITLE_LINE, SUBTITLE_LINE = 20, 16  # pixels of each further line
-TITLE_CHARACTERS, SUBTITLE_CHARACTERS = 44, 58  # of a line on a phone
+TITLE_CHARACTERS, SUBTITLE_CHARACTERS = 46, 58  # of a line on a phone
 LEGEND_DROP = 58  # pixels from the plot's lower edge to the legend: tick labels and axis title
 FOOTER_ROOM = 104  # pixels under the plot for tick labels, axis title and a legend of one row
 
@@ -77,7 +77,10 @@ def _blend(start: str, end: str, share: float) -> str:
 
 
 def for_phone(title: str, subtitle: str) -> tuple[str, str]:
-    """Title and subtitle broken into lines that a page of 390 pixels can show, "T = 1" and "tree 16/4" unbroken."""
+    """Title and subtitle broken into lines that a page of 390 pixels can show, "T = 1" and "tree 16/4" unbroken.
+
+    A space stays before each break, so that a page may show the text without its breaks.
+    """
     return _balanced(title, TITLE_CHARACTERS), _balanced(subtitle, SUBTITLE_CHARACTERS)
 
 
@@ -86,7 +89,7 @@ def _balanced(text: str, longest: int) -> str:
     glued = GLUED.sub(NO_BREAK, text)
     fewest = len(textwrap.wrap(glued, longest))
     even = next(width for width in range(1, longest + 1) if len(textwrap.wrap(glued, width)) <= fewest)
-    return "<br>".join(textwrap.wrap(glued, even)).replace(NO_BREAK, " ")
+    return " <br>".join(textwrap.wrap(glued, even)).replace(NO_BREAK, " ")
 
 
 def template() -> go.layout.Template:
@@ -112,7 +115,7 @@ def template() -> go.layout.Template:
             "yref": "container",
             "yanchor": "top",
             "pad": {"t": 14},
-            "font": {"size": 16},
+            "font": {"size": 15},
             "subtitle": {"font": {"size": 12}},
         },
         legend={"orientation": "h", "x": 0, "xanchor": "left", "yanchor": "top", "itemwidth": 42},
