@@ -63,7 +63,13 @@ def test_a_narrow_subtree_moves_in_beside_a_shallow_one() -> None:
 def test_all_labels_show_at_full_size_where_there_is_room() -> None:
     layout = fit_layout([-1, 0, 0], [0.0, -1.0, -2.0], ["root", "a", "b"], [20.0, 10.0, 8.0])
     assert layout.labels == ["root", "a", "b"]
-    assert layout.font_size == 13
+    assert (layout.font_size, layout.width) == (12, 300)
+
+
+def test_a_wider_tree_takes_the_next_page_with_larger_labels() -> None:
+    layout = fit_layout([-1, *[0] * 6], [0.0, *[-1.0] * 6], ["token"] * 7, [10.0] * 7)
+    assert all(layout.labels)
+    assert (layout.font_size, layout.width) == (13, 540)
 
 
 def test_too_many_labels_shrink_and_then_only_as_many_show_as_fit() -> None:

@@ -15,10 +15,10 @@ from ddtree.retrieve import RetrieveTables
 from ddtree.tree import DraftTree
 from ddtree.workbook.plots.theme import ACCENT, BLUE, GREY, HEADER_ROOM, INK, ORANGE, SKY, TIMES, dress
 from ddtree.workbook.plots.token_text import plotly_text, shortened, visible_text
-from ddtree.workbook.plots.tree_layout import LABEL_OFFSET, TreeLayout, fit_layout
+from ddtree.workbook.plots.tree_layout import LABEL_OFFSET, PHONE, TreeLayout, fit_layout
 
 SMALLEST, LARGEST = 6.0, 26.0  # diameters of nodes, pixels, at probability 0 and 1
-FIGURE_WIDTH = 1000  # pixels; a narrower page scrolls instead of squeezing labels into one another
+FIGURE_WIDTH = 1000  # pixels of what no phone can show whole; a narrower page scrolls
 EDGE_STEPS = 20  # straight pieces of a curved edge
 EDGE = "rgba(127, 127, 127, 0.7)"
 HIDDEN = "rgba(128, 128, 128, 0.1)"  # nearly the page's own colour, light or dark
@@ -325,4 +325,5 @@ def _framed(figure: go.Figure, nodes: _Nodes, layout: TreeLayout, title: str, su
     figure.update_yaxes(
         range=[deepest + 0.5, -0.4], dtick=1, title="depth: tokens after the root", showgrid=False, zeroline=False
     )
-    return figure.update_layout(width=FIGURE_WIDTH, legend_itemsizing="constant")
+    width = FIGURE_WIDTH if layout.width > PHONE else None  # None: as wide as the page
+    return figure.update_layout(width=width, legend_itemsizing="constant")

@@ -10,8 +10,18 @@ from ddtree.workbook.plots.token_text import shortened, text_width
 GAP = 9.0  # pixels between a label and the next node
 LABEL_OFFSET = 3.0  # pixels between a node's rim and its label
 LONGEST_LABEL = 10  # characters
-PHONE, PAGE = 540.0, 900.0  # widths of the drawing, in pixels, in a figure of 640 and of 1000
-SIZES = ((PHONE, 13), (PHONE, 12), (PHONE, 11), (PAGE, 12), (PAGE, 11), (PAGE, 10), (PAGE, 9))
+PHONE, TABLET, PAGE = 300.0, 540.0, 900.0  # pixels of the drawing in a figure of 390, 640 and 1000
+SIZES = (
+    (PHONE, 12),
+    (PHONE, 11),
+    (TABLET, 13),
+    (TABLET, 12),
+    (TABLET, 11),
+    (PAGE, 12),
+    (PAGE, 11),
+    (PAGE, 10),
+    (PAGE, 9),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +42,7 @@ def fit_layout(
     *,
     labelled_first: Sequence[int] = (),
 ) -> TreeLayout:
-    """The largest labels that fit a phone, else a page; if none fit, as many as do, the likeliest nodes' first.
+    """The largest labels that fit a phone, tablet or page, in this order; else as many as fit, the likeliest first.
 
     `parents` (-1 at the root, a parent before its children), `weights` (siblings stand by descending weight),
     `labels` and `diameters` (pixels) hold one value for each node; the nodes `labelled_first` go before all others.
