@@ -67,6 +67,7 @@ class RowCache(Cache):
         The gather materialises before the write, so a slot may be both source and destination.
         """
         if self._store is not None:
+            path = path[:, : int(counts.max())]  # padding may reach beyond the pass, and beyond the room
             steps = torch.arange(path.shape[1], device=path.device)
             source = torch.where(path < 0, steps, path)  # padding copies a row onto itself, to be forgotten
             if path.shape[0] == 1:
