@@ -156,6 +156,8 @@ def generate(
     depth = 0 if strategy == "autoregressive" or drafter is None else drafter.depth
     if strategy == "chain":
         budget, topk_cap = depth, 1
+    if budget < 0:
+        raise ValueError(f"budget is {budget}; it counts nodes beside the root, so it must be 0 or more.")
     depth = min(depth, budget)
     width = 1 if depth == 0 else budget + 1
     draft_temperatures = torch.tensor([_draft_temperature(draft_temperature, p) for p in params], device=target.device)
