@@ -91,6 +91,22 @@ def test_smaller_budgets_are_prefixes_of_larger_trees(ties: bool) -> None:
             assert torch.equal(getattr(tree, name), getattr(largest, name)[:, : budget + 1]), (budget, name)
 
 
+@pytest.mark.parametrize("budget", [3, 8, 24])
+def test_equal_weights_go_to_the_smaller_depth(budget: int) -> None:
+    """Certain positions add nothing to a prefix's weight, so a child weighs as much as its parent."""
+    logits = torch.full((2, 6, 9), -torch.inf)
+    logits[:, [0, 1, 3, 5], 4] = 0.0
+    logits[:, [2, 4], 2:4] = 0.0
+    tree = build_tree(logits, torch.zeros(2, dtype=torch.int64), budget=budget)
+    for row in range(2):
+        size = int(tree.sizes[row])
+        assert size == min(budget + 1, 1 + 1 + 1 + 2 + 2 + 4 + 4)
+        keys = list(zip((-tree.node_logws[row, :size]).tolist(), tree.depths[row, :size].tolist(), strict=True))
+        assert keys == sorted(keys)
+        assert all(int(tree.parents[row, node]) < node for node in range(1, size))
+        assert tree.depths[row, :size].tolist()[:3] == [0, 1, 2]
+
+
 def test_numbers_worked_out_by_hand() -> None:
     five = build_tree(a22_logits(), torch.tensor([7]), budget=5)
     assert prefixes_of(five, 0) == [(10,), (11,), (10, 20), (11, 20), (10, 21)]

@@ -100,6 +100,18 @@ def test_slot_may_be_source_and_destination(path: list[int], batch_size: int) ->
     assert_holds(cache, lists)
 
 
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_path_may_be_padded_beyond_the_pass_and_the_room(batch_size: int) -> None:
+    """A tree whose budget is below its depth has paths padded to the depth."""
+    cache, lists = new(batch_size, capacity=5)
+    append(cache, lists, [[1, 2, 3]] * batch_size)
+    advance(cache, lists, [3] * batch_size)
+    append(cache, lists, [[4, 5]] * batch_size)
+    cache.keep(torch.tensor([[0, 1, -1, -1]] * batch_size), torch.tensor([2] * batch_size))
+    lists.rows = [[1, 2, 3, 4, 5]] * batch_size
+    assert_holds(cache, lists)
+
+
 def test_rows_not_committed_are_forgotten() -> None:
     cache, lists = new(2)
     append(cache, lists, [[1, 2], [3, 4]])
