@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar, get_args
+from typing import Literal, Protocol, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -35,10 +35,10 @@ class AnyTargetSession(Protocol):
 
 
 class AnyTarget(Protocol):
-    eos_ids: Collection[int]
-
     @property
     def device(self) -> torch.device: ...
+    @property
+    def eos_ids(self) -> Collection[int]: ...
     def encode(self, message: str) -> list[int]: ...
     def decode(self, tokens: Sequence[int]) -> str: ...
     def open(self, prompts: Sequence[Sequence[int]], *, room: int) -> AnyTargetSession: ...
@@ -160,7 +160,9 @@ def generate(
         raise ValueError(f"budget is {budget}; it counts nodes beside the root, so it must be 0 or more.")
     depth = min(depth, budget)
     width = 1 if depth == 0 else budget + 1
-    draft_temperatures = torch.tensor([_draft_temperature(draft_temperature, p) for p in params], device=target.device)
+    draft_temperatures = torch.tensor(
+        [draft_temperature_of(draft_temperature, p) for p in params], device=target.device
+    )
 
     clock = StageClock(target.device)
     session = target.open(ids, room=max(limits) + width)
@@ -262,7 +264,8 @@ def _root_alone(roots: Tensor) -> DraftTree:
     return build_tree(torch.zeros(roots.shape[0], 0, 1, device=roots.device), roots, budget=0)
 
 
-def _draft_temperature(choice: float | Literal["match"], params: SamplingParams) -> float:
+def draft_temperature_of(choice: float | Literal["match"], params: SamplingParams) -> float:
+    """The number behind a draft temperature: itself, or the request's own; 1.0 for "match" with a greedy one."""
     if choice != "match":
         return float(choice)
     return 1.0 if params.greedy else params.temperature
@@ -271,7 +274,7 @@ def _draft_temperature(choice: float | Literal["match"], params: SamplingParams)
 def _one_each(name: str, value: T | Sequence[T], kind: type[T], requests: int) -> list[T]:
     if isinstance(value, kind):
         return [value] * requests
-    values = list(value)  # type: ignore[call-overload]
+    values = list(cast("Sequence[T]", value))
     if len(values) != requests:
         raise ValueError(f"{name} has {len(values)} values for {requests} prompts; give one for all, or one each.")
     return values

@@ -73,8 +73,14 @@ class DraftTree:
 
     def to(self, device: torch.device | str) -> DraftTree:
         """The same trees on another device."""
-        moved = (t.to(device) for t in (self.tokens, self.parents, self.depths, self.node_logws, self.sizes))
-        return DraftTree(*moved, max_depth=self.max_depth)
+        return DraftTree(
+            tokens=self.tokens.to(device),
+            parents=self.parents.to(device),
+            depths=self.depths.to(device),
+            node_logws=self.node_logws.to(device),
+            sizes=self.sizes.to(device),
+            max_depth=self.max_depth,
+        )
 
 
 def _checked_depths(row: int, tokens: Sequence[int], parents: Sequence[int], node_logws: Sequence[float]) -> list[int]:
@@ -143,7 +149,8 @@ def build_tree(
     bs, depth, vocab = draft_logits.shape
     branch = min(vocab, budget, topk_cap or budget)
     if branch == 0 or depth == 0:
-        return _with_root(root_tokens, *(_nothing(bs, draft_logits.device) for _ in range(4)), budget, depth)
+        none = torch.zeros(bs, 0, dtype=torch.int64, device=draft_logits.device)
+        return _with_root(root_tokens, none, none, none, none, budget, depth)
 
     tokens, logps = _best_tokens(draft_logits, branch, draft_temperature)  # each [bs, depth, branch]
     levels = _best_prefixes_by_depth(tokens, logps, budget)
@@ -203,10 +210,6 @@ def _best_prefixes_by_depth(tokens: Tensor, logps: Tensor, budget: int) -> list[
         first_parent += parent_logws.shape[1]
         parent_logws = logws
     return levels
-
-
-def _nothing(bs: int, device: torch.device) -> Tensor:
-    return torch.zeros(bs, 0, dtype=torch.int64, device=device)
 
 
 def _with_root(

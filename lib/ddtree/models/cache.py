@@ -95,6 +95,13 @@ class RowCache(Cache):
             raise ValueError("the cache is empty: no pass has written to it yet.")
         return self._store[:, :, b, :, : self._host_lengths[b]]
 
+    def appended(self, b: int, count: int) -> Tensor:
+        """A copy of the first `count` rows the last pass appended to row b: [layers, 2, heads, count, head_dim]."""
+        if self._store is None:
+            raise ValueError("the cache is empty: no pass has written to it yet.")
+        start = self._host_lengths[b]
+        return self._store[:, :, b, :, start : start + count].clone()
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.longest
 

@@ -42,6 +42,7 @@ class DrafterSession:
         self._pending = features
         self._pending_lengths = lengths
 
+    @torch.inference_mode()
     def draft(self, root_tokens: Tensor, depth: int) -> Tensor:
         """Logits [bs, depth, V] of the positions after `root_tokens` (int64 [bs]); projects new context rows only."""
         model, target = self._drafter.model, self._drafter._target

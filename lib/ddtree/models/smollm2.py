@@ -78,5 +78,5 @@ def _dequantise(gguf: Path, folder: Path) -> None:
     tokenizer.eos_token = END_OF_TURN
     tokenizer.pad_token = END_OF_TURN
     model.generation_config.eos_token_id = tokenizer.eos_token_id
-    model.to(torch.bfloat16).save_pretrained(folder)
+    model.bfloat16().save_pretrained(folder)
     tokenizer.save_pretrained(folder)

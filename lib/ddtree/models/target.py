@@ -100,6 +100,7 @@ class TargetSession:
         """int64 [bs]: tokens of each row whose KV is committed."""
         return self.cache.lengths
 
+    @torch.inference_mode()
     def verify(self, tree: DraftTree) -> Tensor:
         """Score every node in one pass: logits [bs, q, V]; row i judges the children of node i."""
         bs, q = tree.tokens.shape
@@ -119,6 +120,7 @@ class TargetSession:
         self._hidden = self._target.captured()  # another session may run a pass before this one commits
         return logits
 
+    @torch.inference_mode()
     def commit(self, commit: Commit) -> Tensor:
         """Keep KV of the accepted path, in place; returns features [bs, max_depth+1, F] of its nodes (padding: root).
 
@@ -135,6 +137,7 @@ class TargetSession:
         """Go on with these batch rows alone (int64 [n])."""
         self.cache.select(rows)
 
+    @torch.inference_mode()
     def _prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Features [bs, L, F] of all but each prompt's last token, and how many of them are real: int64 [bs].
 

@@ -108,8 +108,8 @@ def _load_models(target: Path, drafter: Path, dtype: torch.dtype, device: str) -
 
     logging.disable_progress_bar()
     options = {"dtype": dtype, "use_safetensors": True, "local_files_only": True}
-    target_model = AutoModelForCausalLM.from_pretrained(target, trust_remote_code=False, **options)
-    draft_model = DFlashDraftModel.from_pretrained(drafter, **options)
+    target_model: Any = AutoModelForCausalLM.from_pretrained(target, trust_remote_code=False, **options)
+    draft_model: Any = DFlashDraftModel.from_pretrained(drafter, **options)
     if draft_model.config.hidden_size != target_model.config.hidden_size:
         raise ValueError(
             f"the drafter in {drafter} has hidden size {draft_model.config.hidden_size}, the target "

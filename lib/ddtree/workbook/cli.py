@@ -64,7 +64,7 @@ def run(
 
     \b
     Examples:
-      ddtree run 03_live -f params/03_live/quick.yaml     results in outputs/live-quick
+      ddtree run 03_live -f params/live/quick.yaml     results in outputs/live-quick
       ddtree run 03_live -p 'temperatures=[0.0, 1.0]' -p budget=32 -o outputs/wide
       ddtree run notebooks/01_tree.ipynb
 

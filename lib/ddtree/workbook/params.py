@@ -22,7 +22,7 @@ Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 Temperature = Annotated[float, Field(ge=0, le=10)]
 Budget = Annotated[int, Field(ge=0, le=1024)]
 
-Prompt = Annotated[Text, Field(description="text that the model continues")]
+Prompt = Annotated[Text, Field(description="message that the model answers")]
 SkipTokens = Annotated[int, Field(ge=0, le=512, description="tokens generated before the tree that is shown")]
 TreeBudget = Annotated[Budget, Field(description="tree nodes beside the root; 0 drafts nothing")]
 TopkCap = Annotated[int, Field(ge=1, le=1024, description="children of one node at most")]
@@ -35,7 +35,7 @@ TopK = Annotated[int, Field(ge=0, le=1_000_000, description="tokens kept by top-
 TopP = Annotated[float, Field(gt=0, le=1, description="probability mass kept by top-p; 1 is off")]
 MinP = Annotated[float, Field(ge=0, le=1, description="tokens below this share of the likeliest are dropped; 0 is off")]
 Backend = Annotated[
-    Literal["auto", "reference", "sgl", "fused"],
+    Literal["auto", "reference", "sgl"],
     Field(description='verify backend; "auto" is the best that proved itself here'),
 ]
 
@@ -109,7 +109,7 @@ class NotebookParams(BaseModel):
 class TreeParams(NotebookParams):
     """01_tree: one draft tree, looked at closely."""
 
-    prompt: Prompt = "The three most important things in a good kitchen are"
+    prompt: Prompt = "Explain in three sentences why the sky is blue."
     skip_tokens: SkipTokens = 8
     budget: TreeBudget = 16
     topk_cap: TopkCap = 4
@@ -121,7 +121,7 @@ class TreeParams(NotebookParams):
 class KernelParams(NotebookParams):
     """02_kernel: the sampling verify, step by step and against its own distribution."""
 
-    prompt: Prompt = "The three most important things in a good kitchen are"
+    prompt: Prompt = "Explain in three sentences why the sky is blue."
     skip_tokens: SkipTokens = 8
     budget: TreeBudget = 16
     topk_cap: TopkCap = 4
@@ -137,10 +137,10 @@ class KernelParams(NotebookParams):
 class LiveParams(NotebookParams):
     """03_live: speed, sameness and diversity on real prompts."""
 
-    prompts: Annotated[list[Text], Field(min_length=1, description="texts that the model continues")] = [
-        "The three most important things in a good kitchen are",
-        "def fibonacci(n):",
-        "Once upon a time, a lighthouse keeper",
+    prompts: Annotated[list[Text], Field(min_length=1, description="messages that the model answers")] = [
+        "Explain in three sentences why the sky is blue.",
+        "Write a Python function that checks whether a number is prime.",
+        "Give me five tips for a job interview.",
     ]
     temperatures: Annotated[
         list[Temperature],
@@ -154,14 +154,14 @@ class LiveParams(NotebookParams):
     draft_temperature: DraftTemperature = 1.0
     extra_budgets: Annotated[
         list[Budget], Field(description="further budgets measured at the highest temperature; may be empty")
-    ] = [8, 32]
+    ] = [4, 8]
     max_new_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens generated for each prompt")] = 64
-    repeats: Annotated[int, Field(ge=1, le=100, description="measurements of each setting")] = 2
+    repeats: Annotated[int, Field(ge=1, le=100, description="measurements of each setting")] = 1
     regression_prompts: Annotated[
         int, Field(ge=0, le=1000, description="prompts whose greedy text must equal one-by-one decoding")
     ] = 3
     regression_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens compared for each of them")] = 32
-    diversity_samples: Annotated[int, Field(ge=2, le=64, description="continuations of one prompt compared")] = 8
+    diversity_samples: Annotated[int, Field(ge=2, le=64, description="continuations of one prompt compared")] = 4
     diversity_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens of each continuation")] = 32
     bootstrap: Annotated[int, Field(ge=100, le=100_000, description="resamples for the intervals")] = 2000
     backend: Backend = "auto"

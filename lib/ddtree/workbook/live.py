@@ -1,0 +1,190 @@
+"""The live measurement: every setting on every prompt in one process, interleaved, with a record of each round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ddtree.decode import FORWARDS, STAGES, Generation, Strategy, generate
+from ddtree.models.zoo import Pair
+from ddtree.sampling import SamplingParams
+from ddtree.workbook.params import LiveParams
+from ddtree.workbook.records import append_jsonl
+from ddtree.workbook.stats import ratio_of_ratios, ratio_of_sums, resampled_prompts
+
+WARM_UP_TOKENS = 12
+SETTING = ["temperature", "label", "strategy", "budget"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One way to decode, at one temperature."""
+
+    temperature: float
+    strategy: Strategy
+    budget: int  # of the draft tree; 0 where the strategy has none
+    topk_cap: int
+
+    @property
+    def label(self) -> str:
+        return f"tree {self.budget}/{self.topk_cap}" if self.strategy == "tree" else self.strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """What was decoded: one row per generation, one row per round."""
+
+    generations: pd.DataFrame
+    rounds: pd.DataFrame
+
+
+def settings(params: LiveParams) -> list[Setting]:
+    """Autoregressive, chain and tree at every temperature; further budgets at the highest one."""
+    hottest = max(params.temperatures)
+    found = []
+    for temperature in params.temperatures:
+        budgets = [params.budget, *(b for b in params.extra_budgets if temperature == hottest and b != params.budget)]
+        found.append(Setting(temperature, "autoregressive", 0, 0))
+        found.append(Setting(temperature, "chain", 0, 0))
+        found += [Setting(temperature, "tree", budget, params.topk_cap) for budget in budgets]
+    return found
+
+
+def measure(pair: Pair, params: LiveParams, record: Path) -> Measurements:
+    """Decode every prompt under every setting, in turn, and keep a record of each on disk as it comes.
+
+    Settings are interleaved prompt by prompt and start at a different one each time, so that a machine that slows
+    down slows all of them. All settings of one prompt share their coins. Prints one line per prompt.
+    """
+    todo = settings(params)
+    for setting in todo:
+        _decode(pair, params, setting, params.prompts[0], seed=params.seed, tokens=WARM_UP_TOKENS)
+    record.unlink(missing_ok=True)
+    generations, rounds = [], []
+    began = time.perf_counter()
+    plan = [(repeat, index) for repeat in range(params.repeats) for index in range(len(params.prompts))]
+    for done, (repeat, index) in enumerate(plan):
+        seed = params.seed + len(params.prompts) * repeat + index
+        for setting in _rotated(todo, done):
+            answer = _decode(pair, params, setting, params.prompts[index], seed=seed, tokens=params.max_new_tokens)
+            where = {
+                "temperature": setting.temperature,
+                "label": setting.label,
+                "strategy": setting.strategy,
+                "budget": setting.budget,
+                "prompt": index,
+                "repeat": repeat,
+            }
+            row = where | _generation_row(answer)
+            append_jsonl(record, row)
+            generations.append(row)
+            rounds += [where | {"round": number} | step for number, step in enumerate(_round_rows(answer))]
+        print(_progress(done + 1, len(plan), time.perf_counter() - began), flush=True)
+    return Measurements(pd.DataFrame(generations), pd.DataFrame(rounds))
+
+
+def summarise(measured: Measurements, *, resamples: int, seed: int) -> pd.DataFrame:
+    """One row per setting: speed, speed-up over autoregressive, mean acceptance length, with 95 % intervals.
+
+    Times are decode times, prefill excluded. Intervals resample prompts, the same ones for both sides of a speed-up.
+    `overhead_share` is the part of a round spent outside the two model forwards.
+    """
+    per_prompt = measured.generations.groupby([*SETTING, "prompt"])[["tokens", "rounds", "decode_ms"]].sum()
+    weights = resampled_prompts(measured.generations["prompt"].nunique(), resamples, seed)
+    overhead = _overhead_shares(measured.rounds)
+    rows = []
+    groups = dict(list(per_prompt.groupby(SETTING)))
+    for setting, own in groups.items():
+        base = groups[(setting[0], "autoregressive", "autoregressive", 0)]
+        seconds, base_seconds = own["decode_ms"] / 1e3, base["decode_ms"] / 1e3
+        estimates = {
+            "tokens_per_s": ratio_of_sums(own["tokens"], seconds, weights),
+            "speedup": ratio_of_ratios(own["tokens"], seconds, base["tokens"], base_seconds, weights),
+            "acceptance": ratio_of_sums(own["tokens"], own["rounds"], weights),
+        }
+        row: dict[str, object] = dict(zip(SETTING, setting, strict=True))
+        for name, found in estimates.items():
+            row |= {name: found.value, f"{name}_lo": found.low, f"{name}_hi": found.high}
+        row |= {"overhead_share": overhead[setting], "rounds": own["rounds"].sum(), "tokens": own["tokens"].sum()}
+        rows.append(row)
+    order = {"autoregressive": 0, "chain": 1, "tree": 2}
+    frame = pd.DataFrame(rows)
+    return frame.sort_values(
+        ["temperature", "strategy", "budget"], key=lambda c: c.map(order) if c.name == "strategy" else c
+    ).reset_index(drop=True)
+
+
+def _decode(pair: Pair, params: LiveParams, setting: Setting, prompt: str, *, seed: int, tokens: int) -> Generation:
+    return generate(
+        pair.target,
+        pair.drafter,
+        [prompt],
+        strategy=setting.strategy,
+        sampling=SamplingParams(setting.temperature, params.top_k, params.top_p, params.min_p),
+        max_new_tokens=tokens,
+        budget=setting.budget,
+        topk_cap=setting.topk_cap or None,
+        draft_temperature=params.draft_temperature,
+        seed=seed,
+        backend=params.backend,
+    )[0]
+
+
+def _generation_row(answer: Generation) -> dict[str, object]:
+    return {
+        "tokens": len(answer.tokens),
+        "rounds": len(answer.steps),
+        "decode_ms": answer.decode_ms,
+        "prefill_ms": answer.prefill_ms,
+        "reason": answer.reason,
+        "token_ids": answer.tokens,
+        "text": answer.text,
+    }
+
+
+def _round_rows(answer: Generation) -> Iterator[dict[str, object]]:
+    for step in answer.steps:
+        times = {f"{stage}_ms": step.stage_ms[stage] for stage in STAGES}
+        yield {"tree_size": step.tree_size, "accepted": step.accepted, "emitted": step.emitted, **times}
+
+
+def _overhead_shares(rounds: pd.DataFrame) -> dict[Hashable, float]:
+    sums = rounds.groupby(SETTING)[[f"{stage}_ms" for stage in STAGES]].sum()
+    forwards = sums[[f"{stage}_ms" for stage in FORWARDS]].sum(axis=1)
+    return dict((1 - forwards / sums.sum(axis=1)).items())
+
+
+def _rotated(todo: list[Setting], by: int) -> list[Setting]:
+    start = by % len(todo)
+    return todo[start:] + todo[:start]
+
+
+def _progress(done: int, total: int, seconds: float) -> str:
+    left = seconds / done * (total - done)
+    return f"prompt {done} of {total} · {seconds:.0f} s · about {left:.0f} s left"
+
+
+def metrics_of(summary: pd.DataFrame) -> dict[str, object]:
+    """What result.json says of a summary: speed-up and overhead by temperature and label, and the best tree."""
+    speedup: dict[str, dict[str, object]] = {}
+    overhead: dict[str, dict[str, float]] = {}
+    best: dict[str, dict[str, object]] = {}
+    for temperature, part in summary.groupby("temperature"):
+        rows = part.to_dict("records")
+        key = f"{temperature:g}"
+        speedup[key] = {
+            row["label"]: {"value": row["speedup"], "low": row["speedup_lo"], "high": row["speedup_hi"]} for row in rows
+        }
+        overhead[key] = {row["label"]: row["overhead_share"] for row in rows}
+        fastest = max((row for row in rows if row["strategy"] == "tree"), key=lambda row: row["speedup"])
+        best[key] = {"label": fastest["label"], "speedup": fastest["speedup"]}
+    return {
+        "speedup": speedup,
+        "overhead_share": overhead,
+        "best_tree": best,
+        "summary": summary.to_dict("records"),
+    }
