@@ -15,7 +15,7 @@ import torch
 from ddtree.models.zoo import Pair, load_pair
 from ddtree.verify import backend_report
 from ddtree.workbook.params import NotebookParams
-from ddtree.workbook.paths import resolve
+from ddtree.workbook.paths import project_root, resolve
 from ddtree.workbook.records import environment, write_result
 
 SHOWN = ("ddtree", "torch", "transformers", "dflash", "plotly", "papermill")
@@ -37,8 +37,9 @@ class Run:
         out_dir = resolve(params.out_dir)
         out_dir.mkdir(parents=True, exist_ok=True)
         facts = environment()
-        versions = ", ".join(f"{name} {facts['packages'][name]}" for name in SHOWN)
-        print(f"python {facts['python']}, {versions}")
+        packages = facts["packages"]
+        print(f"python {facts['python']}", *(f"{name} {packages[name]}" for name in SHOWN[:3]), sep=", ")
+        print(*(f"{name} {packages[name]}" for name in SHOWN[3:]), sep=", ")
         print(f"{facts['cpu']}, {facts['torch_threads']} threads; GPU: {facts['gpu'] or 'none'}", flush=True)
         return cls(notebook, params, out_dir, time.perf_counter())
 
@@ -48,14 +49,19 @@ class Run:
         return load_pair(p.model, p.drafter, dtype=p.dtype, device=p.device)
 
     def finish(self, metrics: Mapping[str, Any]) -> Path:
-        """Write result.json: every parameter, the metrics, versions, device, seed, revision and wall time."""
-        return write_result(
+        """Write result.json: every parameter, the metrics, versions, device, seed, revision and wall time.
+
+        Returns its path, relative to the project root where it lies under it.
+        """
+        path = write_result(
             self.out_dir,
             notebook=self.notebook,
             params=self.params,
             metrics=metrics,
             wall_s=round(time.perf_counter() - self.began, 1),
         )
+        root = project_root()
+        return path.relative_to(root) if path.is_relative_to(root) else path
 
 
 def backend_table(device: str) -> pd.DataFrame:

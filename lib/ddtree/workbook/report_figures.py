@@ -10,7 +10,6 @@ from markupsafe import Markup
 PLOTLY = "application/vnd.plotly.v1+json"
 DEFAULT_HEIGHT = 450  # pixels, plotly's own
 COLUMN_WIDTH = 300  # pixels that one of several plots side by side needs to be read on a phone
-WIDE_FIGURE = 640  # pixels that a figure with a width of its own keeps on a phone
 TITLE_ROOM = 56  # pixels of the top margin that plotly's title took
 ALLOWED_TAGS = re.compile(r"&lt;(/?(?:b|i|em|strong|sub|sup)|br\s*/?)&gt;")
 
@@ -67,4 +66,4 @@ def _min_width(layout: dict[str, Any]) -> int:
     }
     if len(starts) > 1:
         return COLUMN_WIDTH * len(starts)
-    return WIDE_FIGURE if layout.get("width") else 0
+    return int(layout.get("width") or 0)

@@ -1,9 +1,21 @@
-"""Tables of the live notebook, styled for reading: units in the headings, intervals beside the values."""
+"""Tables for reading: no index, few digits, intervals beside the values, and the look the report gives data frames."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 from pandas.io.formats.style import Styler
+
+
+def plain(frame: pd.DataFrame, *, digits: int = 3) -> Styler:
+    """A frame as it is, floats with `digits` decimals, missing values blank, lists and texts untouched."""
+    return frame.style.hide().format(precision=digits, na_rep="").set_table_attributes('class="dataframe"')
+
+
+def facts(values: Mapping[str, object]) -> Styler:
+    """Names and values, one a row."""
+    return plain(pd.DataFrame({"": list(values), "value": [str(value) for value in values.values()]}))
 
 
 def summary_table(summary: pd.DataFrame) -> Styler:
@@ -19,7 +31,7 @@ def summary_table(summary: pd.DataFrame) -> Styler:
             "rounds": summary["rounds"],
         }
     )
-    return shown.style.hide()
+    return plain(shown)
 
 
 def regression_table(regression: pd.DataFrame) -> Styler:
@@ -30,7 +42,7 @@ def regression_table(regression: pd.DataFrame) -> Styler:
         gap_ulp=[_or_dash(gap, "{:.1f} ulp") for gap in regression["gap_ulp"]],
     )
     names = {"equal": "greedy text", "first_difference": "first difference", "gap_ulp": "logit gap there"}
-    return shown.rename(columns=names).style.hide()
+    return plain(shown.rename(columns=names))
 
 
 def _with_interval(summary: pd.DataFrame, name: str, form: str) -> list[str]:

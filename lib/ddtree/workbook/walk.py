@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,18 @@ from ddtree.commit import Commit
 from ddtree.retrieve import RetrieveTables
 from ddtree.tree import DraftTree
 from ddtree.verify import VerifyResult
+
+
+def buffer_table(buffers: Mapping[str, Tensor]) -> pd.DataFrame:
+    """Name, shape, dtype and first entries of each buffer of a verify call."""
+    return pd.DataFrame(
+        {
+            "buffer": list(buffers),
+            "shape": [str(list(t.shape)) for t in buffers.values()],
+            "dtype": [str(t.dtype).removeprefix("torch.") for t in buffers.values()],
+            "first entries": [str([round(x, 3) for x in t.flatten()[:5].tolist()]) for t in buffers.values()],
+        }
+    )
 
 
 def walk_table(
@@ -61,7 +73,7 @@ def walk_table(
             "residual": max(0.0, 1.0 - float(running_sum)),
         }
     )
-    return pd.DataFrame(steps)
+    return pd.DataFrame(steps).astype({"child": "Int64"})
 
 
 def commit_table(
@@ -92,3 +104,16 @@ def commit_table(
                 }
             )
     return pd.DataFrame(rows)
+
+
+def result_table(result: VerifyResult) -> pd.DataFrame:
+    """What the backend wrote, one row per request; predict is shown where it was written."""
+    predict = result.predict.reshape(result.accept_index.shape[0], -1)
+    return pd.DataFrame(
+        {
+            "request": range(len(predict)),
+            "accept_count": result.accept_count.tolist(),
+            "accept_index": [str(row) for row in result.accept_index.tolist()],
+            "predict": [str({node: token for node, token in enumerate(row) if token >= 0}) for row in predict.tolist()],
+        }
+    )
