@@ -70,15 +70,7 @@ def test_structure(seed: int) -> None:
         assert int(children.max()) <= 3
 
 
-@pytest.mark.parametrize(
-    "ties",
-    [
-        False,
-        pytest.param(
-            True, marks=pytest.mark.xfail(strict=True, reason="torch.topk breaks ties differently for each width")
-        ),
-    ],
-)
+@pytest.mark.parametrize("ties", [False, True])
 def test_smaller_budgets_are_prefixes_of_larger_trees(ties: bool) -> None:
     logits = random_logits(11, 4, 5, 60)
     if ties:

@@ -192,8 +192,26 @@ def _best_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -> tu
     scaled = logits.float()
     if isinstance(temperature, Tensor) or temperature != 1.0:
         scaled = scaled / scale.to(logits.device).reshape(-1, 1, 1)
-    logps, tokens = scaled.log_softmax(dim=-1).topk(branch, dim=-1)
+    logps, tokens = _top_k_by_id(scaled.log_softmax(dim=-1), branch)
     return tokens, torch.where(logps.isnan(), -torch.inf, logps)  # a position without a distribution drafts nothing
+
+
+def _top_k_by_id(logps: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row, equal values by ascending id, so that a smaller k gives a prefix of a larger one.
+
+    `torch.topk` leaves open which of several equal values make the cut and in which order they come.
+    """
+    values, ids = logps.topk(min(k + 1, logps.shape[-1]), dim=-1)
+    # A CPU can look whether the cut falls between equal values; a GPU would have to be waited for.
+    if k < logps.shape[-1] and (logps.is_cuda or bool((values[..., k - 1] == values[..., k]).any())):
+        least = values[..., k - 1 : k]
+        above, tied = logps > least, logps == least
+        room = k - above.sum(dim=-1, keepdim=True)
+        kept = above | (tied & (tied.cumsum(dim=-1) <= room))
+        values, ids = logps.masked_fill(~kept, -torch.inf).topk(k, dim=-1)
+    ids, by_id = ids[..., :k].sort(dim=-1)
+    values, by_value = values[..., :k].gather(-1, by_id).sort(dim=-1, descending=True, stable=True)
+    return values, ids.gather(-1, by_value)
 
 
 def _best_prefixes_by_depth(tokens: Tensor, logps: Tensor, budget: int) -> list[_Level]:

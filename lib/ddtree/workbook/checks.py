@@ -113,4 +113,5 @@ def _first_difference(expected: Sequence[int], found: Sequence[int]) -> int | No
 
 def distinct_texts(texts: pd.DataFrame) -> dict[float, int]:
     """How many different answers `diversity` got at each temperature."""
-    return {float(temperature): count for temperature, count in texts.groupby("temperature")["text"].nunique().items()}
+    counts = texts.groupby("temperature")["text"].nunique()
+    return dict(zip(counts.index.astype(float).tolist(), counts.tolist(), strict=True))

@@ -1,5 +1,7 @@
 """What a run leaves on disk: result.json is written last and whole, so its presence means that the run is done."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import math
@@ -22,6 +24,7 @@ __all__ = [
     "environment",
     "git_revision",
     "read_result",
+    "rows_of",
     "write_result",
     "write_text",
     "write_traces",
@@ -61,6 +64,11 @@ def write_result(
     return path
 
 
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A frame as one mapping per row, None where it holds no value: what `write_result` takes."""
+    return [dict(row) for row in frame.astype(object).where(frame.notna(), None).to_dict("records")]
+
+
 def read_result(path: str | Path) -> dict[str, Any]:
     """The record in `path`, a result.json or the folder that holds it. Raises RecordError."""
     path = Path(path)
@@ -78,7 +86,7 @@ def read_result(path: str | Path) -> dict[str, Any]:
     return dict(record)
 
 
-def write_traces(out_dir: str | Path, name: str, frame: "pd.DataFrame") -> Path:
+def write_traces(out_dir: str | Path, name: str, frame: pd.DataFrame) -> Path:
     """Write `frame` to OUT_DIR/NAME.parquet, whole or not at all, and return the path. Raises RecordError."""
     path = Path(out_dir) / f"{name}.parquet"
     _replace(path, lambda temporary: frame.to_parquet(temporary, index=False))
