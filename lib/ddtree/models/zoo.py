@@ -11,14 +11,16 @@ from typing import Any
 import torch
 
 from ddtree.models import smollm2
-from ddtree.models.cache_folder import filled
+from ddtree.models.cache_folder import filled, sha256
 from ddtree.models.drafter import Drafter
 from ddtree.models.int8 import dequantise
 from ddtree.models.pack import can_pack, pack_linears
 from ddtree.models.target import Target
 
 ASSETS = Path(__file__).parent / "assets"
+PACKED = "model.int8.safetensors"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,9 @@ def fetch_drafter(model: str, drafter: str = "auto") -> Path:
         raise ValueError(
             f'drafter is "auto", but only {_names()} carries one; name the DFlash drafter trained for "{model}".'
         )
-    asset = ZOO[model].drafter_asset
-    return filled(asset, lambda folder: _restore_drafter(ASSETS / asset, folder))
+    asset = ASSETS / ZOO[model].drafter_asset
+    version = sha256(asset / PACKED)[:12]  # a newer release carries other weights, and must not find the old entry
+    return filled(f"{asset.name}-{version}", lambda folder: _restore_drafter(asset, folder))
 
 
 def load_pair(model: str, drafter: str = "auto", *, dtype: str = "auto", device: str = "cpu") -> Pair:
@@ -72,6 +75,8 @@ def load_pair(model: str, drafter: str = "auto", *, dtype: str = "auto", device:
 
     Raises FileNotFoundError, ValueError or RuntimeError with a sentence that says what is missing and what would do.
     """
+    if device not in DEVICES:
+        raise ValueError(f'device is "{device}"; it must be "cpu" or "cuda".')
     if device == "cuda" and not torch.cuda.is_available():
         raise RuntimeError('device is "cuda", but torch finds no CUDA device here; use device: cpu.')
     if dtype != "auto" and dtype not in DTYPES:
@@ -141,7 +146,7 @@ def _best_dtype(device: str) -> str:
 def _restore_drafter(asset: Path, folder: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    weights = dequantise(load_file(asset / "model.int8.safetensors"), torch.bfloat16)
+    weights = dequantise(load_file(asset / PACKED), torch.bfloat16)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     shutil.copyfile(asset / "config.json", folder / "config.json")
 
