@@ -1,0 +1,264 @@
+"""A pair is found by name, folder or hub id; what cannot be had is a sentence that says where it was looked for."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from ddtree.models import zoo
+from ddtree.models.int8 import dequantise, quantise
+from ddtree.models.zoo import ASSETS, Pair, fetch, fetch_drafter, load_pair
+from dflash.model import DFlashDraftModel
+from safetensors.torch import load_file, save_file
+from tiny import tiny_drafter, tiny_llama, tiny_target
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+SHIPPED = ASSETS / "smollm2-135m-dflash"
+CPU_WITH = {"amx_bf16": "bfloat16", "avx512_bf16": "bfloat16", "avx512f": "float32"}
+
+
+def save_target(folder: Path, change: Callable[[LlamaForCausalLM], None] | None = None) -> Path:
+    """A tiny target as a folder; `change` may spoil it first."""
+    model = tiny_llama()
+    model.generation_config.eos_token_id = 9
+    if change is not None:
+        change(model)
+    model.save_pretrained(folder)
+    words = Tokenizer(models.WordLevel({str(i): i for i in range(64)}, unk_token="0"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder)
+    return folder
+
+
+def save_drafter(folder: Path) -> Path:
+    tiny_drafter(tiny_target()).model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A tiny target and its drafter on disk."""
+    root = tmp_path_factory.mktemp("pair")
+    return str(save_target(root / "target")), str(save_drafter(root / "drafter"))
+
+
+# Finding
+
+
+def test_unknown_name_lists_the_zoo() -> None:
+    for search, what in ((fetch, "model"), (lambda name: fetch_drafter("smollm2-135m", name), "drafter")):
+        with pytest.raises(FileNotFoundError) as caught:
+            search("smollm3")
+        assert str(caught.value) == (
+            f'{what} "smollm3" is no folder here, no hub id (org/name) and not in the zoo ("smollm2-135m").'
+        )
+
+
+@pytest.mark.parametrize("name", ["/no/model", "./no/model", "~/no", "a/b/c"])
+def test_missing_folder_is_not_taken_for_a_hub_id(name: str) -> None:
+    with pytest.raises(FileNotFoundError, match=f'model "{name}" is no folder here'):
+        fetch(name)
+
+
+def test_folder_without_config_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"has no config\.json") as caught:
+        fetch(str(tmp_path))
+    assert f"model folder {tmp_path} " in str(caught.value)
+
+
+def test_folder_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "org" / "name").mkdir(parents=True)
+    (tmp_path / "org" / "name" / "config.json").write_text("{}")
+    assert fetch(str(tmp_path / "org" / "name")) == tmp_path / "org" / "name"
+    monkeypatch.chdir(tmp_path)
+    assert fetch("org/name") == Path("org/name"), "before the hub is asked"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert fetch_drafter("any", "~/org/name") == tmp_path / "org" / "name"
+
+
+def test_hub_id_without_network_says_where_it_looked(tmp_path: Path) -> None:
+    """In a process of its own, since the hub's library reads its variables when it is imported."""
+    script = "from ddtree.models.zoo import fetch; fetch('org/no-such-model')"
+    environment = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path / "hub"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(
+        f'FileNotFoundError: model "org/no-such-model" was looked for in {tmp_path / "hub"} and on the Hugging Face hub'
+    )
+    assert "Check the name and the network, or give a folder" in last
+
+
+def test_auto_drafter_belongs_to_zoo_names_alone(folders: tuple[str, str]) -> None:
+    for model in ("org/name", folders[0]):
+        with pytest.raises(ValueError, match=r'drafter is "auto", but only "smollm2-135m" carries one') as caught:
+            fetch_drafter(model)
+        assert f'the DFlash drafter trained for "{model}"' in str(caught.value)
+
+
+# Loading
+
+
+def test_pair_of_folders(folders: tuple[str, str]) -> None:
+    pair = load_pair(*folders, dtype="float32")
+    assert pair.target.eos_ids == {9}
+    assert pair.target.encode("5 1 3") == [5, 1, 3]
+    assert pair.drafter.depth == 3
+    assert {name: pair.facts[name] for name in ("model", "drafter", "dtype", "device", "block_size")} == {
+        "model": folders[0],
+        "drafter": folders[1],
+        "dtype": "float32",
+        "device": "cpu",
+        "block_size": 4,
+    }
+    tokens = torch.tensor([[5, 1, 3]])
+    with torch.inference_mode():
+        expected = tiny_llama()(tokens).logits
+        torch.testing.assert_close(pair.target.model(tokens).logits, expected, rtol=0, atol=1e-4)
+    session = pair.target.open([[5, 1, 3, 2]], room=1)
+    assert session.prompt_features.shape == (1, 3, 2 * 32), "both feature layers that the drafter's config names"
+
+
+@pytest.mark.parametrize("flag", CPU_WITH)
+def test_auto_dtype_follows_the_cpu(
+    folders: tuple[str, str], flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_cpu(monkeypatch, tmp_path / "cpuinfo", f"flags\t: fpu sse2 {flag} avx2\n")
+    pair = load_pair(*folders)
+    assert pair.facts["dtype"] == CPU_WITH[flag]
+    assert {pair.target.model.dtype, pair.drafter.model.dtype} == {zoo.DTYPES[CPU_WITH[flag]]}
+
+
+def test_auto_dtype_of_an_unknown_cpu_is_float32(
+    folders: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_cpu(monkeypatch, tmp_path / "absent")
+    assert load_pair(*folders).facts["dtype"] == "float32"
+
+
+def test_dtype_asked_for_is_the_dtype(
+    folders: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_cpu(monkeypatch, tmp_path / "cpuinfo", "flags\t: amx_bf16\n")
+    assert load_pair(*folders, dtype="float32").target.model.dtype == torch.float32
+
+
+def pretend_cpu(monkeypatch: pytest.MonkeyPatch, cpuinfo: Path, content: str | None = None) -> None:
+    if content is not None:
+        cpuinfo.write_text(content)
+    monkeypatch.setattr(zoo, "Path", lambda path: cpuinfo if path == "/proc/cpuinfo" else Path(path))
+
+
+# Refusing
+
+
+@pytest.fixture
+def no_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong in the arguments is said before a download begins."""
+
+    def refuse(model: str) -> Path:
+        raise AssertionError("nothing may be fetched")
+
+    monkeypatch.setattr(zoo, "fetch", refuse)
+
+
+@pytest.mark.usefixtures("no_fetch")
+def test_unknown_dtype() -> None:
+    with pytest.raises(ValueError, match='dtype is "int4"; it must be "auto", float32, bfloat16, float16'):
+        load_pair("smollm2-135m", dtype="int4")
+
+
+@pytest.mark.usefixtures("no_fetch")
+def test_cuda_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match='device is "cuda", but torch finds no CUDA device here; use device: cpu'):
+        load_pair("smollm2-135m", device="cuda")
+
+
+@pytest.mark.usefixtures("no_fetch")
+def test_unknown_device() -> None:
+    with pytest.raises(ValueError, match='device is "gpu"; it must be "cpu" or "cuda"'):
+        load_pair("smollm2-135m", device="gpu")
+
+
+def test_target_that_names_no_end_token(folders: tuple[str, str], tmp_path: Path) -> None:
+    def without_end(model: LlamaForCausalLM) -> None:
+        model.generation_config.eos_token_id = None
+        model.config.eos_token_id = None
+
+    with pytest.raises(ValueError, match="generation_config names no eos_token_id"):
+        load_pair(str(save_target(tmp_path, without_end)), folders[1], dtype="float32")
+
+
+def test_several_end_tokens_all_count(folders: tuple[str, str], tmp_path: Path) -> None:
+    def two_ends(model: LlamaForCausalLM) -> None:
+        model.generation_config.eos_token_id = [9, 11]
+
+    assert load_pair(str(save_target(tmp_path, two_ends)), folders[1], dtype="float32").target.eos_ids == {9, 11}
+
+
+def test_drafter_of_another_target(folders: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match="has hidden size 576, the target 32; a DFlash drafter shares") as caught:
+        load_pair(folders[0], str(fetch_drafter("smollm2-135m")))
+    assert "smollm2-135m-dflash" in str(caught.value)
+
+
+# The pair that the project knows by name
+
+
+def test_shipped_drafter_is_small() -> None:
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) <= 16_000_000
+
+
+def test_shipped_drafter_loads_in_dflash_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDTREE_CACHE", str(tmp_path))
+    folder = fetch_drafter("smollm2-135m")
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    model, loading = DFlashDraftModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+    assert {name: problems for name, problems in loading.items() if problems} == {}
+    weights = dequantise(load_file(SHIPPED / "model.int8.safetensors"), torch.bfloat16)
+    assert {name: weight.shape for name, weight in model.state_dict().items()} == {
+        name: weight.shape for name, weight in weights.items()
+    }
+    assert all(torch.equal(weight.bfloat16(), weights[name]) for name, weight in model.state_dict().items())
+    assert (model.block_size, model.target_layer_ids) == (8, [1, 7, 14, 21, 27])
+
+
+def test_new_weights_do_not_find_the_old_cache_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDTREE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(zoo, "ASSETS", tmp_path / "assets")
+    asset = tmp_path / "assets" / SHIPPED.name
+    asset.mkdir(parents=True)
+    (asset / "config.json").write_text("{}")
+    for value in (1.0, 2.0):
+        save_file(quantise({"w": torch.full((2, 3), value)}), asset / "model.int8.safetensors")
+        for _ in range(2):
+            weights = load_file(fetch_drafter("smollm2-135m") / "model.safetensors")
+            assert weights["w"].tolist() == [[value] * 3] * 2
+    assert len([entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]) == 2
+
+
+@pytest.fixture(scope="module")
+def real(smollm2: Path) -> Pair:
+    return load_pair("smollm2-135m")
+
+
+@pytest.mark.model
+def test_real_pair_loads(real: Pair) -> None:
+    assert real.target.eos_ids == {2}, "<|im_end|>; the tokenizer inside the GGUF says 1"
+    assert (real.target.vocab_size, real.target.model.config.num_hidden_layers) == (49152, 30)
+    assert real.drafter.depth == 7
+    assert (real.facts["model"], real.facts["drafter"], real.facts["block_size"]) == ("smollm2-135m", "auto", 8)
+
+
+@pytest.mark.model
+def test_real_tokenizer(real: Pair) -> None:
+    tokenizer = real.target.tokenizer
+    assert (tokenizer.eos_token, tokenizer.eos_token_id, tokenizer.pad_token_id) == ("<|im_end|>", 2, 2)
+    message = "Blanks stay : before , these ! \n\tdon 't ."
+    assert tokenizer.decode(tokenizer(message)["input_ids"]) == message
+    asked = tokenizer.decode(real.target.encode("Hello?"))
+    assert asked.endswith("<|im_start|>user\nHello?<|im_end|>\n<|im_start|>assistant\n")
+    assert real.target.decode([*tokenizer("Yes.")["input_ids"], 2]) == "Yes."
