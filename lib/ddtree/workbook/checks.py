@@ -22,7 +22,8 @@ def greedy_regression(
 
     Columns prompt, strategy, tokens (compared), equal, first_difference (None if equal) and gap_ulp: at the first
     difference, how far apart the two tokens' logits are in a plain forward, in units in the last place of the model's
-    dtype. In float32 every row must be equal; in bf16 a difference of at most about 2 ulp is a near-tie.
+    dtype (None too where one text has ended, so that there is no second token). In float32 every row must be equal; in
+    bf16 a difference of at most about 2 ulp is a near-tie.
     """
     rows = []
     for index, prompt in enumerate(prompts):
@@ -41,11 +42,12 @@ def greedy_regression(
         }
         expected = answers["autoregressive"]
         for strategy in DRAFTED:
-            where = _first_difference(expected.tokens, answers[strategy].tokens)
+            found = answers[strategy].tokens
+            where = _first_difference(expected.tokens, found)
             gap = None
-            if where is not None:
+            if where is not None and where < min(len(expected.tokens), len(found)):
                 context = expected.prompt + expected.tokens[:where]
-                gap = logit_gap_ulp(pair, context, expected.tokens[where], answers[strategy].tokens[where])
+                gap = logit_gap_ulp(pair, context, expected.tokens[where], found[where])
             rows.append(
                 {
                     "prompt": index,
@@ -65,8 +67,9 @@ def logit_gap_ulp(pair: Pair, context: Sequence[int], first: int, second: int) -
     ids = torch.tensor([list(context)], device=pair.target.device)
     logits = pair.target.model(input_ids=ids, use_cache=False).logits[0, -1].float()
     gap = (logits[first] - logits[second]).abs().item()
-    largest = torch.maximum(logits[first].abs(), logits[second].abs())
-    ulp = torch.finfo(pair.target.model.dtype).eps * 2.0 ** torch.floor(torch.log2(largest)).item()
+    dtype = torch.finfo(pair.target.model.dtype)
+    largest = torch.maximum(logits[first].abs(), logits[second].abs()).clamp(min=dtype.tiny)
+    ulp = dtype.eps * 2.0 ** torch.floor(torch.log2(largest)).item()
     return gap / ulp
 
 

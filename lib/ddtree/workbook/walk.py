@@ -13,6 +13,8 @@ from ddtree.retrieve import RetrieveTables
 from ddtree.tree import DraftTree
 from ddtree.verify import VerifyResult
 
+WALK_COLUMNS = ["node", "coin", "child", "token", "probability", "running_sum", "decision", "residual"]
+
 
 def buffer_table(buffers: Mapping[str, Tensor]) -> pd.DataFrame:
     """Name, shape, dtype and first entries of each buffer of a verify call."""
@@ -73,7 +75,7 @@ def walk_table(
             "residual": max(0.0, 1.0 - float(running_sum)),
         }
     )
-    return pd.DataFrame(steps).astype({"child": "Int64"})
+    return pd.DataFrame(steps, columns=WALK_COLUMNS).astype({"child": "Int64"})  # all of them, also for a root alone
 
 
 def commit_table(
