@@ -1,0 +1,248 @@
+"""The notebooks as they are committed, and run whole on tiny settings: record, report, figures and printed lines."""
+
+import ast
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pandas as pd
+import pytest
+from ddtree.workbook.params import PARAMS, NotebookParams
+from ddtree.workbook.paths import project_root
+from ddtree.workbook.records import read_result
+from ddtree.workbook.report_figures import PLOTLY
+from ddtree.workbook.run import RunOutcome, run_notebook
+
+NOTEBOOKS = sorted((project_root() / "notebooks").glob("*.ipynb"))
+MOST_LINES = 25  # of a code cell; the list of parameters is as long as it is
+
+TINY: dict[str, dict[str, Any]] = {
+    "01_tree": {"skip_tokens": 4, "budget": 8},
+    "02_kernel": {"skip_tokens": 4, "budget": 8},
+    "03_live": {
+        "prompts": ["Explain in three sentences why the sky is blue.", "Give me five tips for a job interview."],
+        "temperatures": [0.0, 1.0],
+        "budget": 8,
+        "extra_budgets": [4],
+        "max_new_tokens": 8,
+        "bootstrap": 100,
+        "regression_prompts": 1,
+        "regression_tokens": 8,
+        "diversity_samples": 2,
+        "diversity_tokens": 12,
+    },
+}
+FIGURES = {"01_tree": 3, "02_kernel": 0, "03_live": 5}
+FACTS = {"model", "drafter", "dtype", "device", "attention", "packed_linears", "block_size"}
+
+
+# As committed
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def is_parameters(cell: nbformat.NotebookNode) -> bool:
+    return "parameters" in cell.metadata.get("tags", [])
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def committed(request: pytest.FixtureRequest) -> nbformat.NotebookNode:
+    return nbformat.read(request.param, as_version=4)
+
+
+def test_every_notebook_has_checked_parameters() -> None:
+    assert {path.stem for path in NOTEBOOKS} == set(PARAMS)
+
+
+def test_outputs_are_stripped(committed: nbformat.NotebookNode) -> None:
+    for cell in code_cells(committed):
+        assert cell.outputs == []
+        assert cell.execution_count is None
+
+
+def test_code_cells_are_short(committed: nbformat.NotebookNode) -> None:
+    lines = {cell.source.partition("\n")[0]: cell.source.count("\n") + 1 for cell in code_cells(committed)}
+    parameters = {cell.source.partition("\n")[0] for cell in committed.cells if is_parameters(cell)}
+    assert {first: n for first, n in lines.items() if n > MOST_LINES and first not in parameters} == {}
+
+
+def test_prose_comes_first_and_parameters_before_all_other_code(committed: nbformat.NotebookNode) -> None:
+    assert committed.cells[0].cell_type == "markdown"
+    assert committed.cells[0].source.startswith("# ")
+    assert [is_parameters(cell) for cell in code_cells(committed)] == [True] + [False] * (
+        len(code_cells(committed)) - 1
+    )
+
+
+def test_each_parameter_has_a_type_and_a_comment(committed: nbformat.NotebookNode) -> None:
+    (source,) = [cell.source for cell in committed.cells if is_parameters(cell)]
+    for statement in ast.parse(source).body:
+        assert isinstance(statement, ast.AnnAssign), ast.unparse(statement)
+        line = source.splitlines()[statement.lineno - 1]
+        assert len(line.partition("  # ")[2]) > 5, line
+
+
+# Run whole
+
+
+@dataclass(frozen=True)
+class Done:
+    stem: str
+    params: NotebookParams
+    outcome: RunOutcome
+    printed: str
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        return read_result(self.outcome.result)["metrics"]
+
+
+def run(stem: str, out_dir: Path) -> Done:
+    params = PARAMS[stem].from_mapping({**TINY[stem], "threads": 2, "out_dir": str(out_dir)})
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        outcome = run_notebook(project_root() / "notebooks" / f"{stem}.ipynb", params, out_dir)
+    return Done(stem, params, outcome, printed.getvalue())
+
+
+@pytest.fixture(scope="module")
+def tree(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    return run("01_tree", tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture(scope="module")
+def kernel(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    return run("02_kernel", tmp_path_factory.mktemp("kernel"))
+
+
+@pytest.fixture(scope="module")
+def live(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    return run("03_live", tmp_path_factory.mktemp("live"))
+
+
+@pytest.fixture(params=["tree", "kernel", "live"])
+def done(request: pytest.FixtureRequest) -> Done:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.model
+def test_run_succeeds_and_its_record_is_whole(done: Done) -> None:
+    assert done.outcome.failure == ""
+    record = read_result(done.outcome.result)
+    assert record["notebook"] == done.stem
+    assert record["params"] == done.params.to_plain()
+    assert record["environment"]["torch_threads"] == 2
+    assert record["environment"]["packages"]["ddtree"]
+    assert record["wall_s"] > 0
+    assert set(record["metrics"]["pair"]) == FACTS
+
+
+@pytest.mark.model
+def test_report_has_every_figure_of_the_notebook(done: Done) -> None:
+    executed = nbformat.read(done.outcome.executed, as_version=4)
+    outputs = [output for cell in code_cells(executed) for output in cell.outputs]
+    drawn = [output for output in outputs if PLOTLY in output.get("data", {})]
+    assert len(drawn) == FIGURES[done.stem]
+    report = done.outcome.report.read_text(encoding="utf-8")
+    assert report.count('<figure class="plot">') == len(drawn)
+    assert "This run failed" not in report
+    assert not [output for output in outputs if output.get("name") == "stderr"], "no warning reaches the reader"
+
+
+@pytest.mark.model
+def test_lines_are_printed_as_they_come(done: Done) -> None:
+    assert "python 3." in done.printed
+    assert ", 2 threads; GPU: " in done.printed
+    assert done.printed.rstrip().endswith(str(done.outcome.result))
+
+
+@pytest.mark.model
+def test_tree_record(tree: Done) -> None:
+    metrics = tree.metrics
+    assert metrics["tree_size"] == 9
+    assert 1 <= metrics["deepest"] <= 7
+    assert 0 <= metrics["accepted"] <= metrics["deepest"]
+    assert len(metrics["tokens"]) == metrics["accepted"] + 1
+
+
+@pytest.mark.model
+def test_kernel_record(kernel: Done) -> None:
+    metrics = kernel.metrics
+    assert metrics["walk_equals_backend"] is True
+    assert [len(path) - 1 for path in metrics["path"]] == metrics["accepted"]
+    assert [path[0] for path in metrics["path"]] == [0, 0]
+    assert {backend["backend"]: backend["usable"] for backend in metrics["backends"]}["reference"] is True
+    assert "KV kept after the commit: exactly the rows of the accepted path, both requests" in kernel.printed
+
+
+@pytest.mark.model
+def test_live_speedup_and_overhead(live: Done) -> None:
+    metrics = live.metrics
+    labels = {"0": {"autoregressive", "chain", "tree 8/4"}, "1": {"autoregressive", "chain", "tree 8/4", "tree 4/4"}}
+    for name in ("speedup", "overhead_share"):
+        assert {temperature: set(found) for temperature, found in metrics[name].items()} == labels
+    for found in metrics["speedup"].values():
+        assert found["autoregressive"] == {"value": 1, "low": 1, "high": 1}
+        assert all(0 < speed["low"] <= speed["value"] <= speed["high"] for speed in found.values())
+    shares = [share for found in metrics["overhead_share"].values() for share in found.values()]
+    assert all(0 < share < 1 for share in shares)
+    for temperature, best in metrics["best_tree"].items():
+        trees = {label: s["value"] for label, s in metrics["speedup"][temperature].items() if label.startswith("tree")}
+        assert best == {"label": max(trees, key=trees.__getitem__), "speedup": max(trees.values())}
+
+
+@pytest.mark.model
+def test_live_sameness_and_diversity(live: Done) -> None:
+    metrics = live.metrics
+    assert metrics["greedy_equal_float32"] is True
+    assert [(row["prompt"], row["strategy"], row["tokens"]) for row in metrics["greedy_near_ties"]] == [
+        (0, "chain", 8),
+        (0, "tree", 8),
+    ]
+    for row in metrics["greedy_near_ties"]:
+        assert row["equal"] or row["gap_ulp"] <= 4, row
+    assert metrics["distinct_texts"] == {"0": 1, "1": 2}
+    assert metrics["backends"]
+
+
+@pytest.mark.model
+def test_live_traces_agree_with_the_summary(live: Done) -> None:
+    lines = (live.outcome.result.parent / "generations.jsonl").read_text(encoding="utf-8").splitlines()
+    generations = pd.DataFrame([json.loads(line) for line in lines])
+    rounds = pd.read_parquet(live.outcome.result.parent / "rounds.parquet")
+    summary = pd.DataFrame(live.metrics["summary"])
+    assert len(generations) == 2 * len(summary) == 2 * 7
+    keys = ["temperature", "label"]
+    expected = summary.set_index(keys).sort_index()
+    assert (generations.groupby(keys)["tokens"].sum() == expected["tokens"]).all()
+    assert (rounds.groupby(keys).size() == expected["rounds"]).all()
+    assert (rounds.groupby(keys)["emitted"].sum() == expected["tokens"]).all()
+    assert [line.split(" · ")[0] for line in live.printed.splitlines() if line.startswith("prompt ")] == [
+        "prompt 1 of 2",
+        "prompt 2 of 2",
+    ]
+
+
+# Wrong parameters
+
+
+def test_plain_papermill_with_a_misspelling_fails_before_a_model_loads(tmp_path: Path) -> None:
+    out = tmp_path / "out.ipynb"
+    command = [sys.executable, "-m", "papermill", "notebooks/03_live.ipynb", str(out), "-p", "temprature", "0.5"]
+    finished = subprocess.run(command, cwd=project_root(), capture_output=True, text=True, check=False)
+    assert finished.returncode != 0
+    assert "unknown parameter 'temprature'; did you mean 'temperatures'?" in finished.stderr
+    executed = nbformat.read(out, as_version=4)
+    ran = [cell.source for cell in code_cells(executed) if cell.execution_count is not None]
+    assert any("LiveParams.check" in source for source in ran)
+    loading = [cell for cell in code_cells(executed) if "pair = " in cell.source]
+    assert loading
+    assert all(cell.execution_count is None and not cell.outputs for cell in loading)
