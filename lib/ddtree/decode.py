@@ -29,7 +29,8 @@ class AnyTargetSession(Protocol):
 
     @property
     def prefix_len(self) -> Tensor: ...
-    def verify(self, tree: DraftTree) -> Tensor: ...
+    def mask(self, tree: DraftTree) -> Tensor | None: ...
+    def verify(self, tree: DraftTree, mask: Tensor | None = None) -> Tensor: ...
     def commit(self, commit: Commit) -> Tensor: ...
     def select(self, rows: Tensor) -> None: ...
 
@@ -194,8 +195,9 @@ def generate(
         coins, final_coins = step_coins(
             [seeds[r] for r in active], [number] * len(active), tree.width, device=target.device
         )
+        mask = session.mask(tree)
         times["compile"] = clock.lap()
-        logits = session.verify(tree)
+        logits = session.verify(tree, mask)
         times["verify"] = clock.lap()
         result = sample_tree(tree, tables, logits, [params[r] for r in active], coins, final_coins, backend=backend)
         times["sample"] = clock.lap()

@@ -57,15 +57,16 @@ def tree_positions(tree: DraftTree, prefix_len: Tensor) -> Tensor:
 
 def tree_visibility(tree: DraftTree) -> Tensor:
     """bool [bs, q, q]: node i sees node j iff j is i or one of its ancestors; padding sees itself alone."""
-    bs, q = tree.tokens.shape
-    nowhere = q  # a walk that has passed the root marks a spare column
-    visible = torch.eye(q, q + 1, dtype=torch.bool, device=tree.tokens.device).repeat(bs, 1, 1)
-    ancestor = tree.parents
-    for _ in range(min(tree.max_depth, q - 1)):
-        column = torch.where(ancestor < 0, nowhere, ancestor)
-        visible.scatter_(2, column[:, :, None], True)
-        ancestor = torch.where(ancestor < 0, -1, tree.parents.gather(1, ancestor.clamp(min=0)))
-    return visible[:, :, :q]
+    q = tree.width
+    nodes = torch.arange(q, device=tree.tokens.device)
+    sees = (tree.parents[:, :, None] == nodes) | torch.eye(
+        q, dtype=torch.bool, device=nodes.device
+    )  # itself and parent
+    reach = 1
+    while reach < min(tree.max_depth, q - 1):  # each squaring doubles how far up a node sees
+        sees = (sees.float() @ sees.float()) > 0
+        reach *= 2
+    return sees
 
 
 def tree_attention_mask(tree: DraftTree, prefix_len: Tensor, *, key_len: int, dtype: torch.dtype) -> Tensor:

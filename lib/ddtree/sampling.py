@@ -72,55 +72,58 @@ def target_probs(
     """
     vocab = logits.shape[-1]
     rows = logits.reshape(-1, vocab).float()
-    n = rows.shape[0]
-    temps = _per_row("temperature", temperature, n, rows.device)
-    ks = _per_row("top_k", top_k, n, rows.device)
-    ps = _per_row("top_p", top_p, n, rows.device)
-    floors = _per_row("min_p", min_p, n, rows.device)
-    _refuse_bad_parameters(temps, ks, ps, floors)
+    temps = _per_request("temperature", temperature, len(rows))
+    ks = _per_request("top_k", top_k, len(rows))
+    ps = _per_request("top_p", top_p, len(rows))
+    floors = _per_request("min_p", min_p, len(rows))
+    for values in zip(*_broadcast(temps, ks, ps, floors), strict=True):
+        SamplingParams(*values)  # checks the ranges
     _refuse_non_finite(rows, logits.shape)
 
-    greedy = temps < GREEDY_BELOW
-    scaled = rows / torch.where(greedy, 1.0, temps)[:, None]
-    if bool((ks > 0).any()):
-        scaled = scaled.masked_fill(~_top_k_kept(scaled, ks), -torch.inf)
+    greedy = [temp < GREEDY_BELOW for temp in temps]
+    scaled = rows / _column([1.0 if one_hot else temp for temp, one_hot in zip(temps, greedy, strict=True)], rows)
+    if any(k > 0 for k in ks):
+        scaled = scaled.masked_fill(~_top_k_kept(scaled, _column(ks, rows)), -torch.inf)
     probs = scaled.softmax(dim=-1)
-    if bool((ps < 1).any()):
-        probs = _renormalised(probs * _top_p_kept(probs, ps))
-    if bool((floors > 0).any()):
-        probs = _renormalised(probs * (probs >= floors[:, None] * probs.amax(dim=-1, keepdim=True)))
-    if bool(greedy.any()):
+    if any(p < 1 for p in ps):
+        probs = _renormalised(probs * _top_p_kept(probs, _column(ps, rows)))
+    if any(floor > 0 for floor in floors):
+        probs = _renormalised(probs * (probs >= _column(floors, rows) * probs.amax(dim=-1, keepdim=True)))
+    if any(greedy):
         one_hot = torch.zeros_like(probs).scatter_(1, rows.argmax(dim=-1, keepdim=True), 1.0)
-        probs = torch.where(greedy[:, None], one_hot, probs)
+        probs = torch.where(_column(greedy, rows) > 0, one_hot, probs)
     return probs.reshape(logits.shape)
 
 
-def _per_row(name: str, value: float | Sequence[float] | Tensor, rows: int, device: torch.device) -> Tensor:
-    values = torch.as_tensor(value, dtype=torch.float32, device=device).reshape(-1)
-    requests = values.shape[0]
-    if requests != 1 and (requests == 0 or rows % requests):
+def _per_request(name: str, value: float | Sequence[float] | Tensor, rows: int) -> list[float]:
+    """The values on the host, so that asking which filters are on waits for nothing."""
+    values = value.flatten().tolist() if isinstance(value, Tensor) else np.ravel(value).tolist()
+    if len(values) != 1 and (not values or rows % len(values)):
         raise ValueError(
-            f"{name} has {requests} values for {rows} rows of logits; give one number, or one value per request."
+            f"{name} has {len(values)} values for {rows} rows of logits; give one number, or one value per request."
         )
-    return values.expand(rows) if requests == 1 else values.repeat_interleave(rows // requests)
+    return values
 
 
-def _refuse_bad_parameters(temps: Tensor, ks: Tensor, ps: Tensor, floors: Tensor) -> None:
-    for name, bad, values, right in (
-        ("temperature", ~((temps >= 0) & temps.isfinite()), temps, "a finite number of 0 or more"),
-        ("top_k", ~((ks >= 0) & (ks == ks.floor())), ks, "a whole number of 0 (off) or more"),
-        ("top_p", ~((ps > 0) & (ps <= 1)), ps, "above 0 and at most 1 (off)"),
-        ("min_p", ~((floors >= 0) & (floors <= 1)), floors, "between 0 (off) and 1"),
-    ):
-        if bool(bad.any()):
-            raise ValueError(f"{name} is {values[bad][0].item():g}; it must be {right}.")
+def _broadcast(*parameters: list[float]) -> list[list[float]]:
+    requests = max(len(values) for values in parameters)
+    for values in parameters:
+        if len(values) not in (1, requests):
+            raise ValueError(f"the parameters are for {len(values)} and for {requests} requests; they must agree.")
+    return [values * requests if len(values) == 1 else values for values in parameters]
+
+
+def _column(values: Sequence[float], rows: Tensor) -> Tensor:
+    """float32 [rows, 1], each request's value repeated over its rows; [1, 1] for one value."""
+    column = torch.tensor(values, dtype=torch.float32, device=rows.device)[:, None]
+    return column if len(values) == 1 else column.repeat_interleave(len(rows) // len(values), dim=0)
 
 
 def _refuse_non_finite(rows: Tensor, shape: torch.Size) -> None:
     # A row's largest logit is NaN if any is, +inf if any is, and -inf if all are.
-    bad = ~rows.amax(dim=-1).isfinite() if rows.shape[0] else torch.zeros(0, dtype=torch.bool)
-    if bool(bad.any()):
-        row = int(bad.nonzero()[0])
+    finite = rows.amax(dim=-1).isfinite() if len(rows) else torch.ones(0, dtype=torch.bool)
+    if not bool(finite.all()):
+        row = int((~finite).nonzero()[0])
         nodes = shape[-2] if len(shape) > 2 else 1
         raise NonFiniteLogitsError.at(row // nodes, row % nodes)
 
@@ -128,21 +131,21 @@ def _refuse_non_finite(rows: Tensor, shape: torch.Size) -> None:
 def _top_k_kept(scores: Tensor, ks: Tensor) -> Tensor:
     """Exactly k a row, ties at rank k to the lower id; k = 0 keeps all."""
     vocab = scores.shape[-1]
-    k = torch.where(ks > 0, ks, vocab).clamp(max=vocab).long()
-    largest = scores.topk(int(k[ks > 0].max()), dim=-1).values
-    threshold = largest.gather(1, (k - 1).clamp(max=largest.shape[1] - 1)[:, None])
+    k = torch.where(ks > 0, ks, vocab).clamp(max=vocab).long().expand(len(scores), 1)
+    largest = scores.topk(int(k[ks.expand_as(k) > 0].max()), dim=-1).values
+    threshold = largest.gather(1, (k - 1).clamp(max=largest.shape[1] - 1))
     above = scores > threshold
     tied = scores == threshold
-    room = k[:, None] - above.sum(dim=-1, keepdim=True)
-    return above | (tied & (tied.cumsum(dim=-1) <= room)) | (ks <= 0)[:, None]
+    room = k - above.sum(dim=-1, keepdim=True)
+    return above | (tied & (tied.cumsum(dim=-1) <= room)) | (ks <= 0)
 
 
 def _top_p_kept(probs: Tensor, ps: Tensor) -> Tensor:
     ordered, ids = probs.sort(dim=-1, descending=True, stable=True)
     mass_before = ordered.double().cumsum(dim=-1) - ordered.double()
-    kept = mass_before < ps[:, None].double()
+    kept = mass_before < ps.double()
     kept[:, 0] = True
-    return torch.zeros_like(kept).scatter_(1, ids, kept) | (ps >= 1)[:, None]
+    return torch.zeros_like(kept).scatter_(1, ids, kept) | (ps >= 1)
 
 
 def _renormalised(probs: Tensor) -> Tensor:

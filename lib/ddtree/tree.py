@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 
 import torch
 from torch import Tensor
+
+CHUNK = 256  # of the vocabulary; see _top_k_by_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,49 +150,19 @@ def build_tree(
         raise ValueError(f"budget is {budget}; it counts nodes beside the root, so it must be 0 or more.")
     if topk_cap is not None and topk_cap < 1:
         raise ValueError(f"topk_cap is {topk_cap}; a node needs room for at least 1 child.")
-    bs, depth, vocab = draft_logits.shape
-    branch = min(vocab, budget, topk_cap or budget)
-    if branch == 0 or depth == 0:
-        none = torch.zeros(bs, 0, dtype=torch.int64, device=draft_logits.device)
-        return _with_root(root_tokens, none, none, none, none, budget, depth)
-
+    branch = min(draft_logits.shape[2], budget, topk_cap or budget)
     tokens, logps = _best_tokens(draft_logits, branch, draft_temperature)  # each [bs, depth, branch]
-    levels = _best_prefixes_by_depth(tokens, logps, budget)
-    # Levels lie one after another, so a stable sort leaves a parent before a child of equal weight.
-    weights = torch.cat([level.logws for level in levels], dim=1)
-    order = weights.argsort(dim=1, descending=True, stable=True)  # [bs, entries]
-    rank = torch.empty_like(order).scatter_(
-        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
-    )
-    parent_entries = torch.cat([level.parent_entries for level in levels], dim=1)
-    parents = torch.where(parent_entries < 0, 0, rank.gather(1, parent_entries.clamp(min=0)) + 1)
-    depths = torch.cat([torch.full_like(level.tokens, d) for d, level in enumerate(levels, start=1)], dim=1)
-    flat_tokens = torch.cat([level.tokens for level in levels], dim=1)
-    best = order[:, :budget]
-    return _with_root(
-        root_tokens,
-        flat_tokens.gather(1, best),
-        parents.gather(1, best),
-        depths.gather(1, best),
-        weights.gather(1, best),
-        budget,
-        depth,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """The best prefixes of one depth, best first; an entry numbers prefixes through all depths."""
-
-    tokens: Tensor  # int64 [bs, m], last token of each prefix
-    logws: Tensor  # float32 [bs, m]
-    parent_entries: Tensor  # int64 [bs, m], -1 for the root
+    return _best_prefixes(tokens, logps, root_tokens, budget)
 
 
 def _best_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
+    """The likeliest `branch` tokens of each position with their log-probabilities, best first, ties to the lower id."""
     scale = torch.as_tensor(temperature, dtype=torch.float32)
     if scale.device.type == "cpu" and not bool(((scale > 0) & scale.isfinite()).all()):
         raise ValueError(f"draft_temperature is {temperature}; it divides logits, so it must be above 0.")
+    if branch == 0 or logits.shape[1] == 0:
+        none = torch.zeros(*logits.shape[:2], branch, device=logits.device)
+        return none.long(), none
     scaled = logits.float()
     if isinstance(temperature, Tensor) or temperature != 1.0:
         scaled = scaled / scale.to(logits.device).reshape(-1, 1, 1)
@@ -196,63 +170,81 @@ def _best_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -> tu
     return tokens, torch.where(logps.isnan(), -torch.inf, logps)  # a position without a distribution drafts nothing
 
 
-def _top_k_by_id(logps: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row, equal values by ascending id, so that a smaller k gives a prefix of a larger one.
+def _top_k_by_id(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest along the last axis, equal values by ascending id, so that a smaller k gives a prefix.
 
-    `torch.topk` leaves open which of several equal values make the cut and in which order they come.
+    `torch.topk` leaves open which of several equal values make the cut. Cut the axis into chunks: the k best
+    elements lie in the k chunks of largest maximum (ties to the earlier chunk), and those are few enough to sort.
     """
-    values, ids = logps.topk(min(k + 1, logps.shape[-1]), dim=-1)
-    # A CPU can look whether the cut falls between equal values; a GPU would have to be waited for.
-    if k < logps.shape[-1] and (logps.is_cuda or bool((values[..., k - 1] == values[..., k]).any())):
-        least = values[..., k - 1 : k]
-        above, tied = logps > least, logps == least
-        room = k - above.sum(dim=-1, keepdim=True)
-        kept = above | (tied & (tied.cumsum(dim=-1) <= room))
-        values, ids = logps.masked_fill(~kept, -torch.inf).topk(k, dim=-1)
-    ids, by_id = ids[..., :k].sort(dim=-1)
-    values, by_value = values[..., :k].gather(-1, by_id).sort(dim=-1, descending=True, stable=True)
-    return values, ids.gather(-1, by_value)
+    n = values.shape[-1]
+    if n <= k * CHUNK:
+        ordered, ids = values.sort(dim=-1, descending=True, stable=True)
+        return ordered[..., :k], ids[..., :k]
+    if n % CHUNK:
+        values = torch.nn.functional.pad(values, (0, CHUNK - n % CHUNK), value=-torch.inf)
+    chunks = values.unflatten(-1, (-1, CHUNK))
+    best = chunks.amax(dim=-1).argsort(dim=-1, descending=True, stable=True)[..., :k].sort(dim=-1).values
+    kept = chunks.gather(-2, best[..., None].expand(*best.shape, CHUNK)).flatten(-2)  # in order of id
+    ordered, place = kept.sort(dim=-1, descending=True, stable=True)
+    ordered, place = ordered[..., :k], place[..., :k]
+    return ordered, best.gather(-1, place // CHUNK) * CHUNK + place % CHUNK
 
 
-def _best_prefixes_by_depth(tokens: Tensor, logps: Tensor, budget: int) -> list[_Level]:
+def _best_prefixes(tokens: Tensor, logps: Tensor, root_tokens: Tensor, budget: int) -> DraftTree:
+    """The tree, given each position's favourites [bs, depth, branch], best first."""
     bs, depth, branch = tokens.shape
-    levels: list[_Level] = []
-    parent_logws = logps.new_zeros(bs, 1)
-    first_parent = -1  # entry of the first possible parent; the root counts as entry -1
-    for d in range(depth):
-        children = (parent_logws[:, :, None] + logps[:, d, None, :]).flatten(1)  # [bs, m * branch]
-        logws, flat = children.sort(dim=1, descending=True, stable=True)
-        logws, flat = logws[:, :budget], flat[:, :budget]
-        parent = flat.div(branch, rounding_mode="floor")
-        levels.append(_Level(tokens[:, d].gather(1, flat - parent * branch), logws, first_parent + parent))
-        first_parent += parent_logws.shape[1]
-        parent_logws = logws
-    return levels
-
-
-def _with_root(
-    root_tokens: Tensor,
-    tokens: Tensor,
-    parents: Tensor,
-    depths: Tensor,
-    logws: Tensor,
-    budget: int,
-    max_depth: int,
-) -> DraftTree:
-    found = tokens.shape[1]
-    real = logws > -torch.inf if found else torch.zeros_like(tokens, dtype=torch.bool)
-    pad = (0, budget - found)
-
-    def column(values: Tensor, root: Tensor, fill: float) -> Tensor:
-        masked = torch.where(real, values, fill).to(root.dtype)
-        return torch.cat([root[:, None], torch.nn.functional.pad(masked, pad, value=fill)], dim=1)
-
-    zeros = torch.zeros_like(root_tokens)
-    return DraftTree(
-        tokens=column(tokens, root_tokens, 0),
-        parents=column(parents, zeros - 1, -1),
-        depths=column(depths, zeros, 0),
-        node_logws=column(logws.float(), torch.zeros_like(root_tokens, dtype=torch.float32), -torch.inf),
-        sizes=real.sum(dim=1) + 1,
-        max_depth=max_depth,
+    weights = [torch.zeros(bs, 1, device=logps.device)]  # by depth, the root first
+    choices = []  # by depth: parent * branch + rank, numbering the parents within their depth
+    for d in range(depth if branch else 0):
+        children = (weights[-1][:, :, None] + logps[:, d, None, :]).flatten(1)
+        best, choice = children.sort(dim=1, descending=True, stable=True)
+        weights.append(best[:, :budget])
+        choices.append(choice[:, :budget])
+    sizes = tuple(level.shape[1] for level in weights)
+    entry = _entries(sizes, branch, logps.device)
+    width = budget + 1
+    weight = torch.nn.functional.pad(torch.cat(weights, dim=1), (0, max(0, width - sum(sizes))), value=-torch.inf)
+    choice = torch.nn.functional.pad(torch.cat(choices, dim=1), (1, 0)) if choices else torch.zeros_like(weight).long()
+    # Depths follow one another, so a stable sort leaves a parent before a child of equal weight, and the root first.
+    order = weight.argsort(dim=1, descending=True, stable=True)
+    rank = torch.empty_like(order).scatter_(
+        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
     )
+    order = order[:, :width]
+    node_logws = weight.gather(1, order)
+    padding = node_logws == -torch.inf
+    if not choices:
+        none = torch.zeros_like(order)
+        node_tokens, parents, depths = none, none, none
+    else:
+        chosen = order.clamp(max=sum(sizes) - 1)
+        choice = choice.gather(1, chosen)
+        node_tokens = tokens.flatten(1).gather(1, entry.first_token[chosen] + choice % branch)
+        parents = rank.gather(1, entry.first_parent[chosen] + choice // branch)
+        depths = entry.depth[chosen]
+    node_tokens, parents = node_tokens.masked_fill(padding, 0), parents.masked_fill(padding, -1)
+    node_tokens[:, 0], parents[:, 0] = root_tokens, -1
+    return DraftTree(
+        tokens=node_tokens,
+        parents=parents,
+        depths=depths.masked_fill(padding, 0),
+        node_logws=node_logws,
+        sizes=width - padding.sum(dim=1),
+        max_depth=depth,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """What is known of the candidate prefixes, depth after depth, before any weight is: int64 [entries] each."""
+
+    depth: Tensor
+    first_parent: Tensor  # entry of the first candidate one depth up
+    first_token: Tensor  # place of the depth's favourites among all, [depth * branch]
+
+
+@lru_cache(maxsize=64)
+def _entries(sizes: tuple[int, ...], branch: int, device: torch.device) -> _Entries:
+    depth = torch.tensor([d for d, size in enumerate(sizes) for _ in range(size)], device=device)
+    starts = torch.tensor([0, *accumulate(sizes)], device=device)
+    return _Entries(depth, starts[(depth - 1).clamp(min=0)], (depth - 1).clamp(min=0) * branch)

@@ -201,12 +201,18 @@ def _refuse_bad_shapes(
             f"coins have shape {list(coins.shape)} and final_coins {list(final_coins.shape)}; they must be "
             f"[{bs}, {q}] and [{bs}]."
         )
-    for name, values in (("coins", coins), ("final_coins", final_coins)):
-        if values.dtype != torch.float32 or not bool(((values >= 0) & (values < 1)).all()):
-            raise ValueError(f"{name} are {values.dtype}; they must be float32 in [0, 1).")
     if tables.index.shape != (bs, q):
         raise ValueError(f"tables are for {list(tables.index.shape)} nodes, the tree has [{bs}, {q}].")
-    if bool(((tree.tokens < 0) | (tree.tokens >= rows.shape[-1])).any()):
+    if bs == 0:
+        return
+    for name, values in (("coins", coins), ("final_coins", final_coins)):
+        low, high = values.aminmax()  # NaN fails both comparisons
+        if values.dtype != torch.float32 or not (low >= 0 and high < 1):
+            raise ValueError(
+                f"{name} are {values.dtype} from {low.item()} to {high.item()}; they must be float32 in [0, 1)."
+            )
+    low, high = tree.tokens.aminmax()
+    if not (low >= 0 and high < rows.shape[-1]):
         b, node = ((tree.tokens < 0) | (tree.tokens >= rows.shape[-1])).nonzero()[0].tolist()
         raise ValueError(
             f"request {b}, node {node} has token {tree.tokens[b, node].item()}, outside the target's vocabulary "

@@ -100,16 +100,21 @@ class TargetSession:
         """int64 [bs]: tokens of each row whose KV is committed."""
         return self.cache.lengths
 
+    def mask(self, tree: DraftTree) -> Tensor | None:
+        """The additive mask of a pass over `tree`, or None for one row of one node, which sees everything."""
+        if tree.batch_size == 1 and tree.width == 1:
+            return None
+        key_len = self.cache.longest + tree.width
+        return tree_attention_mask(tree, self.prefix_len, key_len=key_len, dtype=self._target.model.dtype)
+
     @torch.inference_mode()
-    def verify(self, tree: DraftTree) -> Tensor:
-        """Score every node in one pass: logits [bs, q, V]; row i judges the children of node i."""
-        bs, q = tree.tokens.shape
+    def verify(self, tree: DraftTree, mask: Tensor | None = None) -> Tensor:
+        """Score every node in one pass: logits [bs, q, V]; row i judges the children of node i.
+
+        `mask` is what `mask(tree)` gives, for a caller that wants to time it apart.
+        """
+        mask = self.mask(tree) if mask is None else mask
         positions = tree_positions(tree, self.prefix_len)
-        # One row of one node sees everything, so it needs no mask (and may take a faster attention path).
-        mask = None
-        if bs > 1 or q > 1:
-            key_len = self.cache.longest + q
-            mask = tree_attention_mask(tree, self.prefix_len, key_len=key_len, dtype=self._target.model.dtype)
         logits = self._target.model(
             input_ids=tree.tokens,
             attention_mask=mask,

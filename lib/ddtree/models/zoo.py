@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ddtree.models import smollm2
+from ddtree.models.attention import SHARED_KEYS
 from ddtree.models.cache_folder import filled, sha256
 from ddtree.models.drafter import Drafter
 from ddtree.models.int8 import dequantise
@@ -113,7 +114,10 @@ def _load_models(target: Path, drafter: Path, dtype: torch.dtype, device: str) -
 
     logging.disable_progress_bar()
     options = {"dtype": dtype, "use_safetensors": True, "local_files_only": True}
-    target_model: Any = AutoModelForCausalLM.from_pretrained(target, trust_remote_code=False, **options)
+    attention = SHARED_KEYS if device == "cpu" else "sdpa"
+    target_model: Any = AutoModelForCausalLM.from_pretrained(
+        target, trust_remote_code=False, attn_implementation=attention, **options
+    )
     draft_model: Any = DFlashDraftModel.from_pretrained(drafter, **options)
     if draft_model.config.hidden_size != target_model.config.hidden_size:
         raise ValueError(

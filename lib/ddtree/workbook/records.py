@@ -66,7 +66,8 @@ def write_result(
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """A frame as one mapping per row, None where it holds no value: what `write_result` takes."""
-    return [dict(row) for row in frame.astype(object).where(frame.notna(), None).to_dict("records")]
+    cells = frame.astype(object).where(frame.notna(), None)
+    return [dict(zip(frame.columns, row, strict=True)) for row in cells.itertuples(index=False, name=None)]
 
 
 def read_result(path: str | Path) -> dict[str, Any]:
