@@ -12,6 +12,7 @@ from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams
 
 GREEDY = SamplingParams(temperature=0.0)
+REGRESSION_COLUMNS = ["prompt", "strategy", "tokens", "equal", "first_difference", "gap_ulp"]
 DRAFTED: tuple[Strategy, ...] = ("chain", "tree")
 
 
@@ -58,7 +59,7 @@ def greedy_regression(
                     "gap_ulp": gap,
                 }
             )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=REGRESSION_COLUMNS)
 
 
 @torch.inference_mode()

@@ -47,10 +47,10 @@ def settings(params: LiveParams) -> list[Setting]:
     hottest = max(params.temperatures)
     found = []
     for temperature in params.temperatures:
-        budgets = [params.budget, *(b for b in params.extra_budgets if temperature == hottest and b != params.budget)]
+        budgets = [params.budget, *(params.extra_budgets if temperature == hottest else [])]
         found.append(Setting(temperature, "autoregressive", 0, 0))
         found.append(Setting(temperature, "chain", 0, 0))
-        found += [Setting(temperature, "tree", budget, params.topk_cap) for budget in budgets]
+        found += [Setting(temperature, "tree", budget, params.topk_cap) for budget in dict.fromkeys(budgets)]
     return found
 
 
