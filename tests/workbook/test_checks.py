@@ -76,6 +76,12 @@ def test_greedy_text_of_a_right_decoder_is_equal(pair: Pair) -> None:
     assert found["gap_ulp"].isna().all()
 
 
+def test_no_prompts_are_a_table_without_rows(pair: Pair) -> None:
+    found = greedy_regression(pair, [], **SETTINGS)
+    assert len(found) == 0
+    assert {"equal", "first_difference", "gap_ulp"} <= set(found.columns)
+
+
 @pytest.mark.parametrize("where", [0, 7, 11])
 def test_first_difference_is_found_and_weighed(pair: Pair, where: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def change(answer: Generation) -> None:

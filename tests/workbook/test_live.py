@@ -16,7 +16,7 @@ from tiny_pair import tiny_pair
 
 
 def test_extra_budgets_are_measured_at_the_highest_temperature_alone() -> None:
-    params = LiveParams(temperatures=[1.0, 0.0], budget=8, topk_cap=3, extra_budgets=[4, 8, 12])
+    params = LiveParams(temperatures=[1.0, 0.0], budget=8, topk_cap=3, extra_budgets=[4, 8, 12, 4])
     assert settings(params) == [
         Setting(1.0, "autoregressive", 0, 0),
         Setting(1.0, "chain", 0, 0),

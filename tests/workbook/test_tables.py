@@ -74,3 +74,8 @@ def test_regression_table_names_the_first_difference() -> None:
 
 def test_regression_table_of_equal_texts() -> None:
     assert cells(regression_table(regression((None, None))))[1] == ["0", "tree", "24", "equal", "–", "–"]
+
+
+def test_regression_table_of_nothing_compared() -> None:
+    nothing = pd.DataFrame(columns=regression((None, None)).columns)
+    assert len(cells(regression_table(nothing))) == 1
