@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ddtree.models.zoo import fetch
 from hypothesis import settings
 
 torch.set_num_threads(1)
@@ -18,6 +17,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """The folder of SmolLM2-135M, fetched if need be; without it a test is skipped, under CI it fails."""
+    from ddtree.models.zoo import fetch  # a GPU machine may hold only what the kernels need
+
     try:
         return fetch("smollm2-135m")
     except (RuntimeError, OSError) as error:

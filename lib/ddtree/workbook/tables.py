@@ -9,13 +9,16 @@ from pandas.io.formats.style import Styler
 
 
 def plain(frame: pd.DataFrame, *, digits: int = 3) -> Styler:
-    """A frame as it is, floats with `digits` decimals, missing values blank, lists and texts untouched."""
-    return frame.style.hide().format(precision=digits, na_rep="").set_table_attributes('class="dataframe"')
+    """A frame as it is: floats with `digits` decimals, missing values blank, texts to the left."""
+    texts = [name for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]
+    left = "text-align: left"
+    styler = frame.style.hide().format(precision=digits, na_rep="").set_table_attributes('class="dataframe"')
+    return styler.set_table_styles({name: [{"selector": "th, td", "props": left}] for name in texts})
 
 
 def facts(values: Mapping[str, object]) -> Styler:
     """Names and values, one a row."""
-    return plain(pd.DataFrame({"": list(values), "value": [str(value) for value in values.values()]}))
+    return plain(pd.DataFrame({"name": list(values), "value": [str(value) for value in values.values()]}))
 
 
 def summary_table(summary: pd.DataFrame) -> Styler:
