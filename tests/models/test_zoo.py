@@ -1,5 +1,6 @@
 """A pair is found by name, folder or hub id; what cannot be had is a sentence that says where it was looked for."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -205,6 +206,30 @@ def test_drafter_of_another_target(folders: tuple[str, str]) -> None:
     assert "smollm2-135m-dflash" in str(caught.value)
 
 
+def test_folder_of_pickles_is_refused_by_name(folders: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((Path(folders[0]) / "config.json").read_text())
+    (tmp_path / "pytorch_model.bin").write_bytes(b"not read")
+    for pair in ((str(tmp_path), folders[1]), (folders[0], str(tmp_path))):
+        with pytest.raises(ValueError, match=r"weights as pytorch_model\.bin, a pickle .* only safetensors") as caught:
+            load_pair(*pair, dtype="float32")
+        assert str(tmp_path) in str(caught.value)
+
+
+def test_folder_without_weights_is_named(folders: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((Path(folders[0]) / "config.json").read_text())
+    with pytest.raises(ValueError, match=r"has no \*\.safetensors"):
+        load_pair(str(tmp_path), folders[1], dtype="float32")
+
+
+@pytest.mark.parametrize("keep", [0, 5, 200, -1])
+def test_truncated_weights_of_a_folder_are_named(folders: tuple[str, str], tmp_path: Path, keep: int) -> None:
+    shutil.copytree(folders[0], tmp_path / "target")
+    weights = tmp_path / "target" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:keep])
+    with pytest.raises(ValueError, match=r"model\.safetensors are truncated or damaged \(.*\); remove the file"):
+        load_pair(str(tmp_path / "target"), folders[1], dtype="float32")
+
+
 # The pair that the project knows by name
 
 
@@ -215,7 +240,7 @@ def test_shipped_drafter_is_small() -> None:
 def test_shipped_drafter_loads_in_dflash_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DDTREE_CACHE", str(tmp_path))
     folder = fetch_drafter("smollm2-135m")
-    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(path.name for path in folder.iterdir()) == [".manifest.json", "config.json", "model.safetensors"]
     model, loading = DFlashDraftModel.from_pretrained(folder, local_files_only=True, output_loading_info=True)
     assert {name: problems for name, problems in loading.items() if problems} == {}
     weights = dequantise(load_file(SHIPPED / "model.int8.safetensors"), torch.bfloat16)
@@ -238,6 +263,41 @@ def test_new_weights_do_not_find_the_old_cache_entry(tmp_path: Path, monkeypatch
             weights = load_file(fetch_drafter("smollm2-135m") / "model.safetensors")
             assert weights["w"].tolist() == [[value] * 3] * 2
     assert len([entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]) == 2
+
+
+def test_damaged_drafter_is_made_again_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DDTREE_CACHE", str(tmp_path))
+    weights = fetch_drafter("smollm2-135m") / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:1000])
+    assert fetch_drafter("smollm2-135m") / "model.safetensors" == weights
+    assert weights.read_bytes() == whole
+    said = f"is damaged: model.safetensors has 1000 bytes, expected {len(whole)}; it is fetched again.\n"
+    assert capsys.readouterr().out.endswith(said)
+
+
+def test_verify_reads_the_contents_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "weights").write_text("right")
+
+    monkeypatch.setenv("DDTREE_CACHE", str(tmp_path))
+    monkeypatch.setattr(zoo, "ZOO", {"smollm2-135m": zoo.ZooEntry(fill, SHIPPED.name)})
+    target = fetch("smollm2-135m") / "weights"
+    drafter = fetch_drafter("smollm2-135m") / "config.json"
+    right = drafter.read_text()
+    target.write_text("wrong")
+    drafter.write_text(right.replace("8", "9"))
+    fetch("smollm2-135m")
+    assert target.read_text() == "wrong", "a load looks at sizes alone"
+    assert zoo.verify("smollm2-135m") == target.parent
+    assert (target.read_text(), drafter.read_text()) == ("right", right)
+
+
+def test_verify_knows_zoo_names_alone(folders: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match='only the cache entries of "smollm2-135m" can be verified'):
+        zoo.verify(folders[0])
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from ddtree.models.drafter import Drafter
 from ddtree.models.int8 import dequantise
 from ddtree.models.pack import can_pack, pack_linears
 from ddtree.models.target import Target
+from ddtree.models.weight_files import require_weights
 
 ASSETS = Path(__file__).parent / "assets"
 PACKED = "model.int8.safetensors"
@@ -54,6 +55,19 @@ def fetch(model: str) -> Path:
     return _folder_or_hub(model, "model")
 
 
+def verify(model: str) -> Path:
+    """`fetch` of a zoo name and its drafter, with the contents of their files checked; a damaged one is made again.
+
+    Raises ValueError for a folder or hub id, whose right contents are not known here.
+    """
+    if model not in ZOO:
+        raise ValueError(
+            f'only the cache entries of {_names()} can be verified; what "{model}" should hold is unknown.'
+        )
+    _carried_drafter(model, hashes=True)
+    return filled(model, ZOO[model].fill_target, hashes=True)
+
+
 def fetch_drafter(model: str, drafter: str = "auto") -> Path:
     """The folder of a drafter's files, in the layout `dflash` reads; "auto" is the one a zoo entry carries."""
     if drafter != "auto":
@@ -62,9 +76,7 @@ def fetch_drafter(model: str, drafter: str = "auto") -> Path:
         raise ValueError(
             f'drafter is "auto", but only {_names()} carries one; name the DFlash drafter trained for "{model}".'
         )
-    asset = ASSETS / ZOO[model].drafter_asset
-    version = sha256(asset / PACKED)[:12]  # a newer release carries other weights, and must not find the old entry
-    return filled(f"{asset.name}-{version}", lambda folder: _restore_drafter(asset, folder))
+    return _carried_drafter(model)
 
 
 def load_pair(model: str, drafter: str = "auto", *, dtype: str = "auto", device: str = "cpu") -> Pair:
@@ -84,6 +96,8 @@ def load_pair(model: str, drafter: str = "auto", *, dtype: str = "auto", device:
         raise ValueError(f'dtype is "{dtype}"; it must be "auto", {", ".join(DTYPES)}.')
     dtype = _best_dtype(device) if dtype == "auto" else dtype
     target_folder, drafter_folder = fetch(model), fetch_drafter(model, drafter)
+    for folder in (target_folder, drafter_folder):
+        require_weights(folder)
     target_model, draft_model = _load_models(target_folder, drafter_folder, DTYPES[dtype], device)
     packed = device == "cpu" and can_pack()
     if packed:
@@ -105,6 +119,12 @@ def load_pair(model: str, drafter: str = "auto", *, dtype: str = "auto", device:
         "block_size": draft_model.block_size,
     }
     return Pair(target, Drafter(draft_model, target), facts)
+
+
+def _carried_drafter(model: str, *, hashes: bool = False) -> Path:
+    asset = ASSETS / ZOO[model].drafter_asset
+    version = sha256(asset / PACKED)[:12]  # a newer release carries other weights, and must not find the old entry
+    return filled(f"{asset.name}-{version}", lambda folder: _restore_drafter(asset, folder), hashes=hashes)
 
 
 def _load_models(target: Path, drafter: Path, dtype: torch.dtype, device: str) -> tuple[Any, Any]:

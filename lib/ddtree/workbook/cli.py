@@ -28,18 +28,21 @@ app = typer.Typer(
 @app.command()
 def fetch(
     model: Annotated[str, typer.Argument(help="Zoo name, hub id or folder of the target.")] = "smollm2-135m",
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check the contents of what is cached; fetch again what is damaged.")
+    ] = False,
 ) -> None:
     """Fetch a model into the cache and print its folder.
 
     \b
     Examples:
       ddtree fetch
-      ddtree fetch smollm2-135m
+      ddtree fetch smollm2-135m --verify
     """
     from ddtree.models import zoo  # loads torch
 
     try:
-        folder = zoo.fetch(model)
+        folder = zoo.verify(model) if verify else zoo.fetch(model)
     except (OSError, ValueError, RuntimeError) as error:
         _stop(f"{model} could not be fetched: {error}", RUN_FAILED)
     typer.echo(folder)
