@@ -18,6 +18,19 @@ class RetrieveTables:
     next_token: Tensor  # int64 [bs, q], local first child, -1 none
     next_sibling: Tensor  # int64 [bs, q], local next sibling, -1 none
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a table of another dtype, or of another shape than `index`."""
+        for name, table in (
+            ("index", self.index),
+            ("next_token", self.next_token),
+            ("next_sibling", self.next_sibling),
+        ):
+            if table.dtype != torch.int64 or table.shape != self.index.shape:
+                raise ValueError(
+                    f"RetrieveTables.{name} is {table.dtype} {list(table.shape)}; it must be torch.int64 "
+                    f"{list(self.index.shape)}."
+                )
+
 
 def compile_retrieve(tree: DraftTree) -> RetrieveTables:
     """First-child and next-sibling links, siblings by descending `node_logws` whatever their order in the arrays.

@@ -28,6 +28,23 @@ class DraftTree:
     sizes: Tensor  # int64 [bs], nodes of each tree, root included
     max_depth: int  # no node lies deeper; a walk accepts at most this many drafts
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a tensor of another dtype or shape; a kernel would read it as something else."""
+        if self.tokens.ndim != 2:
+            raise ValueError(f"DraftTree.tokens has shape {list(self.tokens.shape)}; it must be [bs, q].")
+        long, (bs, q) = torch.int64, self.tokens.shape
+        for name, tensor, dtype, shape in (
+            ("tokens", self.tokens, long, (bs, q)),
+            ("parents", self.parents, long, (bs, q)),
+            ("depths", self.depths, long, (bs, q)),
+            ("node_logws", self.node_logws, torch.float32, (bs, q)),
+            ("sizes", self.sizes, long, (bs,)),
+        ):
+            if tensor.dtype != dtype or tensor.shape != shape:
+                raise ValueError(
+                    f"DraftTree.{name} is {tensor.dtype} {list(tensor.shape)}; it must be {dtype} {list(shape)}."
+                )
+
     @property
     def batch_size(self) -> int:
         return self.tokens.shape[0]
@@ -133,7 +150,7 @@ def build_tree(
 
     Args:
         draft_logits: float [bs, depth, V], any float type; computed in float32. -inf is never drafted.
-        root_tokens: int64 [bs].
+        root_tokens: int64 [bs]; narrower integers are widened.
         budget: nodes beside the root; 0 gives the root alone.
         topk_cap: largest number of children of one node; None for no cap.
         draft_temperature: divides the logits; a number, or a tensor [bs] with one for each row.
@@ -146,6 +163,8 @@ def build_tree(
             f"build_tree needs draft_logits [bs, depth, V] and root_tokens [bs]; found "
             f"{list(draft_logits.shape)} and {list(root_tokens.shape)}."
         )
+    if root_tokens.is_floating_point() or root_tokens.dtype in (torch.bool, torch.complex64):
+        raise ValueError(f"root_tokens are {root_tokens.dtype}; token ids must be integers.")
     if budget < 0:
         raise ValueError(f"budget is {budget}; it counts nodes beside the root, so it must be 0 or more.")
     if topk_cap is not None and topk_cap < 1:

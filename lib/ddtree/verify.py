@@ -14,6 +14,7 @@ from ddtree.retrieve import RetrieveTables, compile_retrieve
 from ddtree.sampling import SamplingParams, target_probs
 from ddtree.tree import DraftTree
 
+SUM_TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1
 BACKENDS = ("sgl", "reference")  # best first; "auto" takes the first that proved itself
 
 
@@ -61,17 +62,15 @@ def verify_tree(
         backend: "auto", "reference" or "sgl".
 
     Raises:
-        ValueError: a shape, dtype, token id or coin out of range, or a row that is not finite.
+        ValueError: a shape, dtype, token id or coin out of range; a row with a negative entry or whose sum is not
+            within 1e-3 of 1; siblings with one token; links that are not the tree's.
         BackendUnavailableError: the backend named cannot run here.
     """
     _refuse_bad_shapes(tree, tables, probs, coins, final_coins)
     if probs.dtype != torch.float32:
         raise ValueError(f"probs are {probs.dtype}; the verify reads float32, as target_probs returns.")
-    row_sums = probs.sum(dim=-1)
-    bad = ~row_sums.isfinite() | (row_sums <= 0)
-    if bool(bad.any()):
-        b, node = bad.nonzero()[0].tolist()
-        raise ValueError(f"probs of request {b}, node {node} sum to {row_sums[b, node].item():g}, not to 1.")
+    _refuse_improper_rows(probs)
+    _refuse_unsound_tree(tree, tables, probs.shape[-1])
     chosen = _resolve(backend, probs.device)
     run = sgl.verify if chosen == "sgl" else reference.verify
     return VerifyResult(*run(tree, tables, probs, coins, final_coins))
@@ -89,7 +88,9 @@ def sample_tree(
 ) -> VerifyResult:
     """`verify_tree` from logits [bs, q, V] of any float type: what a decode loop calls.
 
-    `sampling` is one SamplingParams, or one per request; greedy and sampled requests may stand in one batch.
+    `sampling` is one SamplingParams, or one per request; greedy and sampled requests may stand in one batch. The
+    tree and its tables are taken to be `build_tree`'s and `compile_retrieve`'s own: nothing here costs a round
+    what `verify_tree` spends on looking for cycles and twin siblings.
     The reference backend normalises only the rows its walk visits; "sgl" gets every row's `target_probs`.
 
     Raises: as `verify_tree`, and NonFiniteLogitsError for a row that is no distribution.
@@ -218,3 +219,53 @@ def _refuse_bad_shapes(
             f"request {b}, node {node} has token {tree.tokens[b, node].item()}, outside the target's vocabulary "
             f"of {rows.shape[-1]}."
         )
+
+
+def _refuse_improper_rows(probs: Tensor) -> None:
+    if not probs.numel():
+        return
+    sums, smallest = probs.sum(dim=-1), probs.amin(dim=-1)
+    proper = ((sums - 1).abs() <= SUM_TOLERANCE) & (smallest >= 0)  # NaN fails both
+    if not bool(proper.all()):
+        b, node = (~proper).nonzero()[0].tolist()
+        raise ValueError(
+            f"probs of request {b}, node {node} sum to {sums[b, node].item():g}, the smallest is "
+            f"{smallest[b, node].item():g}; a row must sum to 1 and hold nothing below 0."
+        )
+
+
+def _refuse_unsound_tree(tree: DraftTree, tables: RetrieveTables, vocab: int) -> None:
+    """ValueError for twin siblings, whose probability would count twice, and for links that are not the tree's.
+
+    A node linked to twice is one of the latter: where there is none, no walk from the root can meet a cycle.
+    """
+    bs, q = tree.tokens.shape
+    nodes = torch.arange(q, device=tree.tokens.device).expand(bs, q)
+    drafted = (nodes > 0) & (nodes < tree.sizes[:, None])
+    family = torch.where(drafted, tree.parents * vocab + tree.tokens, -1 - nodes)
+    family, order = family.sort(dim=1)
+    twins = family[:, 1:] == family[:, :-1]
+    if bool(twins.any()):
+        b, place = twins.nonzero()[0].tolist()
+        one, other = sorted(order[b, place : place + 2].tolist())
+        raise ValueError(
+            f"request {b}: nodes {one} and {other} are siblings with token {tree.tokens[b, one].item()}; siblings "
+            "must differ, or that token's probability would count twice."
+        )
+    links = torch.cat([tables.next_token, tables.next_sibling], dim=1)
+    owner = torch.cat([nodes, tree.parents], dim=1)  # whose child a link must lead to
+    linked = links != -1
+    inside = (links > 0) & (links < tree.sizes[:, None])
+    here = torch.where(inside, links, q)
+    of_owner = torch.nn.functional.pad(tree.parents, (0, 1), value=-2).gather(1, here) == owner
+    times = torch.zeros(bs, q + 1, dtype=torch.int64, device=links.device).scatter_add_(1, here, linked.long())
+    wrong = linked & ~(inside & of_owner & (times.gather(1, here) == 1))
+    if bool(wrong.any()):
+        b, place = wrong.nonzero()[0].tolist()
+        name = "next_token" if place < q else "next_sibling"
+        raise ValueError(
+            f"request {b}: tables.{name} of node {place % q} is {links[b, place].item()}, which is not a link of this "
+            "tree (each drafted node is linked to once, by its parent or a sibling); use compile_retrieve(tree)."
+        )
+    if not torch.equal(tables.index, torch.arange(bs * q, device=links.device).reshape(bs, q)):
+        raise ValueError("tables.index is not b * q + i; use compile_retrieve(tree).")

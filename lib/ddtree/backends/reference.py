@@ -116,6 +116,8 @@ def walk_one(
             running_sum = np.float32(running_sum + prob)
             if prob > 0 and coins[node] < running_sum:
                 break
+            if tokens[child] in rejected:  # a twin's probability would count twice; a cycle would never end
+                raise ValueError(f"token {tokens[child]} stands twice among the children of node {node}.")
             rejected.append(tokens[child])
             child = next_sibling[child]
         else:
