@@ -71,7 +71,9 @@ def target_probs(
         ValueError: a parameter out of range, or not one value per request.
     """
     vocab = logits.shape[-1]
-    rows = logits.reshape(-1, vocab).float()
+    rows = logits.reshape(math.prod(logits.shape[:-1]), vocab).float()
+    if not len(rows):
+        return rows.reshape(logits.shape)
     temps = _per_request("temperature", temperature, len(rows))
     ks = _per_request("top_k", top_k, len(rows))
     ps = _per_request("top_p", top_p, len(rows))
