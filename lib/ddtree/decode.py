@@ -117,7 +117,7 @@ def generate(
     budget: int = 16,
     topk_cap: int | None = None,
     draft_temperature: float | Literal["match"] = 1.0,
-    seed: int | Sequence[int] | None = 0,
+    seed: int | Sequence[int | None] | None = 0,
     backend: str = "auto",
     on_step: Callable[[Step], None] | None = None,
 ) -> list[Generation]:
@@ -129,7 +129,7 @@ def generate(
     Args:
         prompts: user messages (encoded by the target), or lists of token ids taken as they are.
         sampling, max_new_tokens, seed: one for all requests, or one each. A request's coins depend on its own seed
-            and step alone, so an int gives every request the same coins; None draws fresh seeds.
+            and step alone, so an int gives every request the same coins; None draws a fresh seed.
         budget, topk_cap: of the draft tree; "chain" and "autoregressive" do not read them.
         draft_temperature: divides the draft logits; "match" is the request's own (1.0 for a greedy one, whose
             tree would otherwise be a chain).
@@ -148,9 +148,7 @@ def generate(
         raise ValueError(f"prompt {ids.index([])} is empty; the last prompt token is the first tree's root.")
     params = _one_each("sampling", sampling, SamplingParams, len(ids))
     limits = _one_each("max_new_tokens", max_new_tokens, int, len(ids))
-    seeds = _one_each("seed", secrets.randbits(63) if seed is None else seed, int, len(ids))
-    if seed is None:
-        seeds = [secrets.randbits(63) for _ in ids]
+    seeds = _one_each("seed", _drawn(seed, len(ids)), int, len(ids))
     if min(limits) < 1:
         raise ValueError(f"max_new_tokens is {min(limits)}; ask for at least 1 token.")
 
@@ -271,6 +269,13 @@ def draft_temperature_of(choice: float | Literal["match"], params: SamplingParam
     if choice != "match":
         return float(choice)
     return 1.0 if params.greedy else params.temperature
+
+
+def _drawn(seed: int | Sequence[int | None] | None, requests: int) -> int | Sequence[int]:
+    """The seeds with a fresh one for each None."""
+    if isinstance(seed, int):
+        return seed
+    return [secrets.randbits(63) if one is None else one for one in ([None] * requests if seed is None else seed)]
 
 
 def _one_each(name: str, value: T | Sequence[T], kind: type[T], requests: int) -> list[T]:
