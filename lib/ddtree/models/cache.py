@@ -82,6 +82,13 @@ class RowCache(Cache):
                 store[batch, self.lengths[:, None] + steps] = moved
         self.advance(counts)
 
+    def crop(self, tokens_to_remove: int) -> None:
+        """Always raises: transformers' own would find no layers here, remove nothing and say nothing."""
+        raise NotImplementedError(
+            f"crop({tokens_to_remove}) is asked of a RowCache, which forgets by itself what `keep` does not commit; "
+            "transformers' crop has meant both a length to keep and a number to remove."
+        )
+
     def select(self, rows: Tensor) -> None:
         """Keep only these batch rows (int64 [n])."""
         if self._store is not None:

@@ -17,6 +17,9 @@ class Drafter:
     def __init__(self, model: Any, target: Target) -> None:
         if model.mask_token_id is None:
             raise ValueError("the drafter's config names no dflash_config.mask_token_id; it cannot fill its block.")
+        ids = target.embedding.num_embeddings
+        if not 0 <= model.mask_token_id < ids:
+            raise ValueError(f"the drafter's mask_token_id is {model.mask_token_id}; its target has ids 0..{ids - 1}.")
         self.model = model.eval()
         self._target = target
 

@@ -90,6 +90,7 @@ class TargetSession:
             raise ValueError(
                 f"a prompt of {longest} tokens and {room} more need {longest + room} positions; the model has {limit}."
             )
+        _refuse_foreign_ids(prompts, target.embedding.num_embeddings)
         self._target = target
         self.cache = RowCache(target.model.config.num_hidden_layers, len(prompts), longest + room, target.device)
         self._hidden: list[Tensor] = []  # [bs, q, hidden] of each feature layer in the last tree pass
@@ -172,14 +173,40 @@ class TargetSession:
         return features, lengths
 
 
+def _refuse_foreign_ids(prompts: Sequence[Sequence[int]], vocab: int) -> None:
+    """ValueError for an id the embedding has no row for: a GPU would end in an assertion that ends the process."""
+    for number, prompt in enumerate(prompts):
+        for place, token in enumerate(prompt):
+            if not 0 <= token < vocab:
+                raise ValueError(
+                    f"prompt {number} has token {token} at place {place}; the target has ids 0..{vocab - 1}."
+                )
+
+
 def refuse_uncompactable_cache(config: Any) -> None:
-    """ValueError unless every layer is full attention, whose KV rows can be gathered one by one."""
+    """ValueError unless every layer is full attention, whose KV rows can be gathered one by one.
+
+    A config is enough: nothing here needs weights.
+    """
+    if _is_recurrent(config):
+        raise ValueError(
+            f"the target is of the recurrent kind {config.model_type}; its state cannot be taken back to the accepted "
+            "path, and a tree is committed by gathering KV rows. Use a full-attention model."
+        )
     kinds = set(getattr(config, "layer_types", None) or [_kind_of_every_layer(config)])
     if kinds != {"full_attention"}:
         raise ValueError(
             f"the target has layers of kind {sorted(kinds - {'full_attention'})}; a tree is committed by gathering KV "
             "rows, which sliding-window, chunked and recurrent layers do not allow. Use a full-attention model."
         )
+
+
+def _is_recurrent(config: Any) -> bool:
+    """Whether transformers itself says that this model's state cannot be rolled back."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    return bool(getattr(model_class, "_is_stateful", False))
 
 
 def _kind_of_every_layer(config: Any) -> str:
