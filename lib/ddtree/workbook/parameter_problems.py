@@ -7,6 +7,24 @@ from pydantic import ValidationError
 
 NULL_WORDS = {"none", "null", "nil", "~"}
 
+PENALTY = "a penalty or bias depends on the text before each node, and no node's probabilities take it in"
+GRAMMAR = "a grammar's mask would have to follow every branch of the tree"
+LOGPROBS = "log-probabilities are not returned with the text; a notebook shows them from the logits of a round"
+CACHE = "keys and values live in the project's own cache, whose rows are gathered after every round"
+LOSSY = "a threshold below 1 accepts too much and changes the distribution; it is always 1"
+DEPTH = "the depth is the drafter's block size - 1, which is all it can draft in one pass; budget bounds it from above"
+
+# What other systems offer under these names and this project does not, and why.
+UNSUPPORTED = {
+    **dict.fromkeys(("frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias"), PENALTY),
+    **dict.fromkeys(("grammar", "json_schema", "regex", "ebnf", "response_format", "guided_decoding"), GRAMMAR),
+    **dict.fromkeys(("logprobs", "top_logprobs", "prompt_logprobs", "return_logprob"), LOGPROBS),
+    **dict.fromkeys(("cache_implementation", "static_cache", "sliding_window", "attention_chunk_size"), CACHE),
+    **dict.fromkeys(("page_size", "kv_cache_dtype"), CACHE),
+    **dict.fromkeys(("threshold", "threshold_single", "threshold_acc"), LOSSY),
+    **dict.fromkeys(("depth", "draft_depth", "block_size", "num_draft_tokens", "num_speculative_tokens"), DEPTH),
+}
+
 
 def problems_of(error: ValidationError, schemas: dict[str, dict[str, Any]]) -> list[str]:
     """One sentence for each wrong parameter or list entry; `schemas` is the JSON schema of each parameter."""
@@ -74,6 +92,8 @@ def _range(schema: dict[str, Any]) -> str:
 
 
 def _unknown(name: str, known: list[str]) -> str:
+    if name in UNSUPPORTED:
+        return f"'{name}' is unsupported: {UNSUPPORTED[name]}; leave it out."
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"the parameters are {', '.join(known)}."
     return f"unknown parameter '{name}'; {hint}"
