@@ -16,7 +16,7 @@ from ddtree.models.cache_folder import filled, sha256
 from ddtree.models.drafter import Drafter
 from ddtree.models.int8 import dequantise
 from ddtree.models.pack import can_pack, pack_linears
-from ddtree.models.target import Target
+from ddtree.models.target import Target, refuse_uncompactable_cache
 from ddtree.models.weight_files import require_weights
 
 ASSETS = Path(__file__).parent / "assets"
@@ -95,7 +95,9 @@ def load_pair(model: str, drafter: str = "auto", *, dtype: str = "auto", device:
     if dtype != "auto" and dtype not in DTYPES:
         raise ValueError(f'dtype is "{dtype}"; it must be "auto", {", ".join(DTYPES)}.')
     dtype = _best_dtype(device) if dtype == "auto" else dtype
-    target_folder, drafter_folder = fetch(model), fetch_drafter(model, drafter)
+    drafter_folder = fetch_drafter(model, drafter)  # first: it is small, and "auto" may be impossible
+    target_folder = fetch(model)
+    _refuse_unsupported(target_folder)
     for folder in (target_folder, drafter_folder):
         require_weights(folder)
     target_model, draft_model = _load_models(target_folder, drafter_folder, DTYPES[dtype], device)
@@ -125,6 +127,21 @@ def _carried_drafter(model: str, *, hashes: bool = False) -> Path:
     asset = ASSETS / ZOO[model].drafter_asset
     version = sha256(asset / PACKED)[:12]  # a newer release carries other weights, and must not find the old entry
     return filled(f"{asset.name}-{version}", lambda folder: _restore_drafter(asset, folder), hashes=hashes)
+
+
+def _refuse_unsupported(folder: Path) -> None:
+    """ValueError, from config.json alone, for a target that cannot be one: weights take minutes to load."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (ValueError, KeyError, OSError) as error:
+        raise ValueError(f"{folder / 'config.json'} describes no model that transformers knows: {error}") from error
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or config.is_encoder_decoder:
+        raise ValueError(
+            f"the target in {folder} is of kind {config.model_type}, no decoder-only language model; DDTree needs one."
+        )
+    refuse_uncompactable_cache(config)
 
 
 def _load_models(target: Path, drafter: Path, dtype: torch.dtype, device: str) -> tuple[Any, Any]:
