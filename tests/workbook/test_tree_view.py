@@ -1,11 +1,13 @@
 """What 01_tree shows of a scene, against values worked out by hand."""
 
+import html
 from types import SimpleNamespace
 
 import plotly.graph_objects as go
 import pytest
 import torch
 from ddtree.tree import DraftTree
+from ddtree.workbook.report_figures import figure_view
 from ddtree.workbook.scene import Scene
 from ddtree.workbook.tree_view import draft_table, draw_round
 from tiny_pair import Tokenizer
@@ -65,6 +67,20 @@ def test_draft_table_shows_four_favourites() -> None:
 )
 def test_title_says_what_happened(wants: dict[str, int], expected: str) -> None:
     assert title(draw(scene(**wants))) == expected
+
+
+@pytest.mark.parametrize("token", ["<b>", "</b>", "&lt;", "$x$", "a & b", "<br>", "<a href='x'>"])
+def test_final_token_shows_letter_for_letter(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In plotly, which reads tags and entities, and in the report's caption, which is HTML."""
+    monkeypatch.setattr(Tokenizer, "decode", lambda self, tokens, **_: token)
+    figure = draw(scene(n2=1))
+    text = figure.layout.title.text
+    assert "<" not in text
+    assert "$" not in text, "plotly would set a formula"
+    assert html.unescape(text).endswith(f", then {token!r}")
+    caption = str(figure_view(figure.to_plotly_json()).caption).partition("<small>")[0]
+    assert "<" not in caption
+    assert html.unescape(caption).endswith(f", then {token!r}")
 
 
 def test_title_shows_temperature_and_budget_of_the_round() -> None:

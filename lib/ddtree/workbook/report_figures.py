@@ -2,7 +2,7 @@
 
 import json
 import re
-from html import escape
+from html import escape, unescape
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -11,7 +11,7 @@ PLOTLY = "application/vnd.plotly.v1+json"
 DEFAULT_HEIGHT = 450  # pixels, plotly's own
 COLUMN_WIDTH = 300  # pixels that one of several plots side by side needs to be read on a phone
 TITLE_ROOM = 56  # pixels of the top margin that plotly's title took
-ALLOWED_TAGS = re.compile(r"&lt;(/?(?:b|i|em|strong|sub|sup)|br\s*/?)&gt;")
+TAGS = re.compile(r"(</?(?:b|i|em|strong|sub|sup)>|<br\s*/?>)")  # those of plotly that a caption keeps
 
 
 class FigureView(NamedTuple):
@@ -48,7 +48,9 @@ def _caption(text: str | None, subtitle: str | None) -> Markup:
 
 
 def _inline_html(text: str) -> str:
-    return ALLOWED_TAGS.sub(r"<\1>", escape(text, quote=False))
+    """Plotly's text as HTML: its tags stay, its entities are the characters that plotly would show."""
+    pieces = TAGS.split(text)  # texts and tags in turn
+    return "".join(piece if i % 2 else escape(unescape(piece), quote=False) for i, piece in enumerate(pieces))
 
 
 def _top_margin(layout: dict[str, Any]) -> int:

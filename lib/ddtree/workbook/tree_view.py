@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from ddtree.sampling import SamplingParams
 from ddtree.workbook.plots import draw_tree
+from ddtree.workbook.plots.token_text import plotly_text
 from ddtree.workbook.scene import Scene
 
 
@@ -41,7 +42,7 @@ def draw_round(
     )
     labels = scene.labels(seen.tree)
     accepted = int(seen.result.accept_count[0])
-    final = scene.pair.target.tokenizer.decode([int(seen.commit.next_root[0])])
+    final = plotly_text(repr(scene.pair.target.tokenizer.decode([int(seen.commit.next_root[0])])))
     drafts = "1 draft" if accepted == 1 else f"{accepted} drafts"
-    title = f"{int(seen.tree.sizes[0]) - 1} drafts offered, {drafts} accepted at T = {temperature:g}, then {final!r}"
+    title = f"{int(seen.tree.sizes[0]) - 1} drafts offered, {drafts} accepted at T = {temperature:g}, then {final}"
     return draw_tree(seen.tree, labels=labels, path=seen.commit.path[0].tolist(), title=title)
