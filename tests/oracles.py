@@ -156,14 +156,14 @@ def sixteenths(rng: np.random.Generator, rows: int, vocab: int) -> np.ndarray:
     return parts
 
 
-def right_law(tree: DraftTree, sixteenth_rows: np.ndarray) -> Law:
-    """The law of a one-row tree when the token after every node is distributed as that node's row."""
+def right_law(tree: DraftTree, sixteenth_rows: np.ndarray, *, parts: int = 16) -> Law:
+    """The law of a one-row tree when the token after every node is distributed as that node's row (in 1/parts)."""
     tokens, law = tree.tokens[0].tolist(), {}
 
     def descend(node: int, prefix: Prefix, mass: Fraction) -> None:
         child_of = {tokens[child]: child for child in children_of(tree, 0, node)}
         for token, part in enumerate(sixteenth_rows[node].tolist()):
-            share = mass * Fraction(part, 16)
+            share = mass * Fraction(part, parts)
             if share and token in child_of:
                 descend(child_of[token], (*prefix, token), share)
             elif share:
@@ -173,7 +173,7 @@ def right_law(tree: DraftTree, sixteenth_rows: np.ndarray) -> Law:
     return law
 
 
-def law_by_cells(tree: DraftTree, sixteenth_rows: np.ndarray, verify: Verify) -> Law:
+def law_by_cells(tree: DraftTree, sixteenth_rows: np.ndarray, verify: Verify, *, parts: int = 16) -> Law:
     """The law of a one-row tree under `verify`, integrated exactly over its coins.
 
     The result is constant between running sums of child probabilities (one coin a node) and between the
@@ -184,7 +184,7 @@ def law_by_cells(tree: DraftTree, sixteenth_rows: np.ndarray, verify: Verify) ->
     cuts = []
     finals: set[Fraction] = set()
     for node in range(q):
-        row = [Fraction(part, 16) for part in sixteenth_rows[node].tolist()]
+        row = [Fraction(part, parts) for part in sixteenth_rows[node].tolist()]
         children = [int(tree.tokens[0, child]) for child in children_of(tree, 0, node)]
         cuts.append(set(itertools.accumulate(row[token] for token in children)))
         left = [0 if token in children else p for token, p in enumerate(row)]
@@ -193,7 +193,7 @@ def law_by_cells(tree: DraftTree, sixteenth_rows: np.ndarray, verify: Verify) ->
     axes = [_cells(cut) for cut in (*cuts, finals)]
     cells = list(itertools.product(*axes))
     coins = torch.tensor([[float(middle) for middle, _ in cell] for cell in cells], dtype=torch.float32)
-    rows = torch.tensor(sixteenth_rows / 16, dtype=torch.float32)
+    rows = torch.tensor(sixteenth_rows / parts, dtype=torch.float32)
     batch = repeated(tree, len(cells))
     result = verify(
         batch,

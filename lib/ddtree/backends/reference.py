@@ -112,12 +112,12 @@ def walk_one(
         child, rejected = first_child[node], []
         running_sum = np.float32(0.0)
         while child != -1 and len(path) <= max_depth:
+            if tokens[child] in rejected:  # a twin's probability would count twice; a cycle would never end
+                raise ValueError(f"token {tokens[child]} stands twice among the children of node {node}.")
             prob = np.float32(row[tokens[child]].item())
             running_sum = np.float32(running_sum + prob)
             if prob > 0 and coins[node] < running_sum:
                 break
-            if tokens[child] in rejected:  # a twin's probability would count twice; a cycle would never end
-                raise ValueError(f"token {tokens[child]} stands twice among the children of node {node}.")
             rejected.append(tokens[child])
             child = next_sibling[child]
         else:
