@@ -173,7 +173,9 @@ def _prove(name: str, device_type: str) -> BackendStatus:
     try:
         got = sgl.verify(moved, compile_retrieve(moved), *on_device)
     except Exception as error:
-        return BackendStatus(name, False, f"its trial run failed: {type(error).__name__}: {error}")
+        return BackendStatus(
+            name, False, f"its trial run failed under torch {torch.__version__}: {type(error).__name__}: {error}"
+        )
     if all(torch.equal(a, b.cpu()) for a, b in zip(expected, got, strict=True)):
         return BackendStatus(name, True, "its trial run gave the reference's tokens")
     return BackendStatus(name, False, f"its trial run gave {got} where the reference gives {expected}")

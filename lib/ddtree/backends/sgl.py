@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import math
 
@@ -11,6 +12,8 @@ from torch import Tensor
 from ddtree.retrieve import RetrieveTables
 from ddtree.tree import DraftTree
 
+WANTED = "distribution sglang-kernel 0.4.5, built for torch 2.11"
+SAME_MODULE = ("sgl-kernel", "sglang-kernel")  # both install sgl_kernel
 OFFSET_LIMIT = 2**32  # the op computes row offsets in uint32
 
 
@@ -19,8 +22,19 @@ def missing(device_type: str) -> str | None:
     if device_type != "cuda":
         return f"the op runs on CUDA tensors, and these are on {device_type}"
     if importlib.util.find_spec("sgl_kernel") is None:
-        return "sgl_kernel is not installed (distribution sglang-kernel 0.4.5, built for torch 2.11)"
+        return f"sgl_kernel is not installed ({WANTED}; torch here is {torch.__version__})"
+    if all(_is_installed(name) for name in SAME_MODULE):
+        both = " and ".join(SAME_MODULE)
+        return f"{both} are both installed and overwrite each other; uninstall both, then install {WANTED}"
     return None
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def verify(
