@@ -15,7 +15,7 @@ from ddtree.workbook.cli import app
 from ddtree.workbook.params import TreeParams
 from ddtree.workbook.records import read_result
 from ddtree.workbook.report_facts import parameters_of
-from ddtree.workbook.run import IPC
+from ddtree.workbook.run import own_sockets
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from papermill.exceptions import PapermillExecutionError
 from typer.testing import CliRunner, Result
@@ -130,9 +130,10 @@ def test_out_dir_that_is_a_file_is_named(project: Path) -> None:
 
 def test_plain_papermill_with_a_misspelling_fails_in_the_notebook(project: Path) -> None:
     source = str(project / "notebooks" / "01_tree.ipynb")
-    with pytest.raises(PapermillExecutionError, match=r"unknown parameter 'budgte'; did you mean 'budget'\?"):
+    wrong = r"unknown parameter 'budgte'; did you mean 'budget'\?"
+    with own_sockets() as config, pytest.raises(PapermillExecutionError, match=wrong):
         papermill.execute_notebook(
-            source, str(project / "out.ipynb"), parameters={"budgte": 3}, progress_bar=False, config=IPC
+            source, str(project / "out.ipynb"), parameters={"budgte": 3}, progress_bar=False, config=config
         )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,6 @@ from ddtree.workbook.report import export
 
 EXECUTED_NAME = "executed.ipynb"
 REPORT_NAME = "report.html"
-
-# Sockets in the file system: parallel runs cannot meet on a port, and nothing listens on the network.
-IPC = Config({"KernelManager": {"transport": "ipc"}, "AsyncKernelManager": {"transport": "ipc"}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ def run_notebook(notebook: Path, params: NotebookParams, out_dir: Path) -> RunOu
 
 def _execute(notebook: Path, params: NotebookParams, executed: Path) -> str:
     try:
-        with _static_figures():
+        with _static_figures(), own_sockets() as config:
             papermill.execute_notebook(
                 notebook,
                 executed,
@@ -67,7 +65,8 @@ def _execute(notebook: Path, params: NotebookParams, executed: Path) -> str:
                 cwd=project_root(),
                 progress_bar=sys.stderr.isatty(),
                 stdout_file=_LinesAboveBar(),
-                config=IPC,
+                config=config,
+                coalesce_streams=True,  # else every printed line is an output of its own
             )
     except PapermillExecutionError as error:
         return f"cell {error.cell_index + 1} raised {error.ename}: {error.evalue}"
@@ -83,6 +82,18 @@ def _record_failure(executed: Path, failure: str) -> None:
     notebook = nbformat.read(executed, as_version=4)
     notebook.metadata["ddtree"] = {"failure": failure}
     write_text(executed, nbformat.writes(notebook) + "\n")
+
+
+@contextlib.contextmanager
+def own_sockets() -> Iterator[Config]:
+    """A kernel configuration with sockets in a folder of their own, so that nothing listens on the network.
+
+    Neither ports nor Jupyter's default socket names (numbered in the current folder) keep two runs that start at once
+    apart.
+    """
+    with tempfile.TemporaryDirectory(prefix="ddtree-") as folder:
+        sockets = {"transport": "ipc", "ip": f"{folder}/kernel"}
+        yield Config({"KernelManager": sockets, "AsyncKernelManager": sockets})
 
 
 @contextlib.contextmanager
