@@ -1,0 +1,76 @@
+"""Published failures around the kernel's package: it is imported late, in one place, and believed after a trial."""
+
+import ast
+import builtins
+import importlib.metadata
+from pathlib import Path
+
+import ddtree
+import fake_sgl_kernel
+import pytest
+import torch
+from ddtree import verify as verify_module
+from ddtree.backends import sgl
+from ddtree.verify import BackendUnavailableError, backend_report
+
+SOURCES = sorted(Path(ddtree.__file__).parent.rglob("*.py"))
+
+
+def test_d01_d05_the_package_is_imported_in_one_place_and_never_at_module_level() -> None:
+    importing, naming = [], []
+    for path in SOURCES:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        found = [node for node in imports if "sgl_kernel" in ast.unparse(node)]
+        assert not set(found) & set(tree.body), path.name
+        importing += [path.name] * len(found)
+        naming += [path.name] * ("retrive_" in text)
+    assert importing == ["sgl.py"]
+    assert naming == ["sgl.py"], "the op's own spelling stands where the op is called, and nowhere else"
+
+
+def test_d01_failed_import_is_a_reason_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_libraries(name: str, *rest: object, real: object = builtins.__import__) -> object:
+        if name == "sgl_kernel":
+            raise ImportError("Could not load any common_ops library: libnvrtc.so.12: cannot open shared object file")
+        return real(name, *rest)  # type: ignore[operator]
+
+    monkeypatch.setattr(sgl, "missing", lambda _device: None)
+    monkeypatch.setattr(builtins, "__import__", without_libraries)
+    verify_module._prove.cache_clear()
+    try:
+        (status,) = [status for status in backend_report("cpu") if status.name == "sgl"]
+        with pytest.raises(BackendUnavailableError, match="libnvrtc"):
+            verify_module._resolve("sgl", torch.device("cpu"))
+    finally:
+        verify_module._prove.cache_clear()
+    assert not status.usable
+    assert "libnvrtc.so.12" in status.reason, "the real reason, in the last words"
+    assert torch.__version__ in status.reason
+
+
+def test_d02_the_torch_here_and_the_torch_wanted_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    reason = str(sgl.missing("cuda"))
+    assert "sglang-kernel 0.4.5, built for torch 2.11" in reason
+    assert f"torch here is {torch.__version__}" in reason
+
+
+def test_d02_two_distributions_over_one_module_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: object())
+    monkeypatch.setattr(importlib.metadata, "version", lambda _name: "0.3.21")
+    assert "sgl-kernel and sglang-kernel are both installed" in str(sgl.missing("cuda"))
+
+    def only_one(name: str) -> str:
+        if name == "sgl-kernel":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "0.4.5"
+
+    monkeypatch.setattr(importlib.metadata, "version", only_one)
+    assert sgl.missing("cuda") is None
+
+
+def test_d05_the_right_english_spelling_is_not_the_op_s() -> None:
+    with pytest.raises(TypeError, match="retrieve_index"):
+        fake_sgl_kernel.tree_speculative_sampling_target_only(retrieve_index=torch.zeros(1, 1))
