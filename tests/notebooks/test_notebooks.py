@@ -24,7 +24,7 @@ MOST_LINES = 25  # of a code cell; the list of parameters is as long as it is
 
 TINY: dict[str, dict[str, Any]] = {
     "01_tree": {"skip_tokens": 4, "budget": 8},
-    "02_kernel": {"skip_tokens": 4, "budget": 8},
+    "02_kernel": {"skip_tokens": 4, "budget": 8, "law_draws": 2000},
     "03_live": {
         "prompts": ["Explain in three sentences why the sky is blue.", "Give me five tips for a job interview."],
         "temperatures": [0.0, 1.0],
@@ -38,7 +38,7 @@ TINY: dict[str, dict[str, Any]] = {
         "diversity_tokens": 12,
     },
 }
-FIGURES = {"01_tree": 3, "02_kernel": 0, "03_live": 5}
+FIGURES = {"01_tree": 3, "02_kernel": 1, "03_live": 5}
 FACTS = {"model", "drafter", "dtype", "device", "attention", "packed_linears", "block_size"}
 
 
@@ -181,6 +181,18 @@ def test_kernel_record(kernel: Done) -> None:
     assert [path[0] for path in metrics["path"]] == [0, 0]
     assert {backend["backend"]: backend["usable"] for backend in metrics["backends"]}["reference"] is True
     assert "KV kept after the commit: exactly the rows of the accepted path, both requests" in kernel.printed
+
+
+@pytest.mark.model
+def test_kernel_laws(kernel: Done) -> None:
+    laws = kernel.metrics["laws"]
+    assert (laws["tested"], laws["draws_of_each"], laws["rejected"]) == (144, 2000, 0)
+    assert (laws["controls_run"], laws["controls_rejected"]) == (5, 5)
+    assert (laws["replayed"], laws["replays_differing"]) == (4800, 0)
+    assert 0 < laws["worst_total_variation"] < 1
+    assert len(laws["rows"]) == 144 + 5 * 3
+    assert {row["law"] for row in laws["rows"]} == {"first token", "second token", "drafts accepted"}
+    assert "every law holds, every control is rejected" in kernel.printed
 
 
 @pytest.mark.model

@@ -131,6 +131,9 @@ class KernelParams(NotebookParams):
     min_p: MinP = 0.0
     draft_temperature: DraftTemperature = 1.0
     backend: Backend = "auto"
+    law_draws: Annotated[
+        int, Field(ge=0, le=1_000_000, description="verify calls of each law that is tested; 0 skips the tests")
+    ] = 20000
     out_dir: Text = Field("outputs/kernel", description="folder of the results, relative to the project root")
 
 
