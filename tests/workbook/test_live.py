@@ -92,11 +92,14 @@ def test_record_has_one_line_for_each_generation_in_order(
 ) -> None:
     lines = [json.loads(line) for line in record.read_text().splitlines()]
     assert len(lines) == 2 * 2 * len(settings(params)), "what an earlier run left is gone"
+    steps = [line.pop("steps") for line in lines]
     assert lines == measured.generations.to_dict("records")
     assert set(lines[0]) == {
         *("temperature", "label", "strategy", "budget", "prompt", "repeat"),
         *("tokens", "rounds", "decode_ms", "prefill_ms", "reason", "token_ids", "text"),
     }
+    place = ["temperature", "label", "strategy", "budget", "prompt", "repeat", "round"]
+    assert [step for own in steps for step in own] == measured.rounds.drop(columns=place).to_dict("records")
 
 
 def test_generations_are_those_of_the_parameters(measured: Measurements, pair: Pair) -> None:
@@ -170,7 +173,7 @@ def by_hand() -> Measurements:
                 generations.append(where | {"tokens": tokens, "rounds": count, "decode_ms": decode_ms})
                 own = STAGE_MS if strategy == "tree" else {stage: 10.0 for stage in STAGES}
                 rounds.append(where | {"round": 0} | {f"{stage}_ms": ms for stage, ms in own.items()})
-    return Measurements(pd.DataFrame(generations), pd.DataFrame(rounds))
+    return Measurements(pd.DataFrame(generations), pd.DataFrame(rounds), 2, 2, "")
 
 
 @pytest.fixture(scope="module")

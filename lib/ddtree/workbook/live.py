@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from ddtree.decode import FORWARDS, STAGES, Generation, Strategy, generate
 from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams
+from ddtree.workbook.interrupts import stoppable
+from ddtree.workbook.live_record import LiveRecord
 from ddtree.workbook.params import LiveParams
-from ddtree.workbook.records import append_jsonl
 from ddtree.workbook.stats import ratio_of_ratios, ratio_of_sums, resampled_prompts
 
 WARM_UP_TOKENS = 12
 SETTING = ["temperature", "label", "strategy", "budget"]
+PLACE = [*SETTING, "prompt", "repeat"]
+STEPS = "steps"  # of a line of the record: its rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +41,16 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """What was decoded: one row per generation, one row per round."""
+    """What was decoded, of prompts that have every setting alone: one row per generation, one row per round.
+
+    A prompt measured twice (`repeats`) counts twice. `stopped` says why some were not measured, "" if all were.
+    """
 
     generations: pd.DataFrame
     rounds: pd.DataFrame
+    prompts_done: int
+    prompts_planned: int
+    stopped: str
 
 
 def settings(params: LiveParams) -> list[Setting]:
@@ -59,32 +70,69 @@ def measure(pair: Pair, params: LiveParams, record: Path) -> Measurements:
 
     Settings are interleaved prompt by prompt and start at a different one each time, so that a machine that slows
     down slows all of them. All settings of one prompt share their coins. Prints one line per prompt.
+
+    An unfinished `record` of the same parameters is continued. SIGINT, SIGTERM or an exception ends the measurement
+    after the prompts that have every setting, and `stopped` says why; with no such prompt it is raised.
     """
     todo = settings(params)
-    for setting in todo:
-        _decode(pair, params, setting, params.prompts[0], seed=params.seed, tokens=WARM_UP_TOKENS)
-    record.unlink(missing_ok=True)
-    generations, rounds = [], []
+    lines = LiveRecord.open(record, pair, params)
+    planned = params.repeats * len(params.prompts)
+    stopped = ""
+    try:
+        with stoppable():
+            _measure_rest(pair, params, todo, lines)
+    except (KeyboardInterrupt, Exception) as error:
+        done = len(lines.rows()) // len(todo)
+        if done == 0:
+            raise
+        interrupted = isinstance(error, KeyboardInterrupt)
+        stopped = "it was interrupted" if interrupted else f"{type(error).__name__}: {error}"
+        if not interrupted:
+            traceback.print_exc()
+        print(f"stopped after {done} of {planned} prompts: {stopped}", flush=True)
+    rows = lines.rows()
+    done = len(rows) // len(todo)
+    return _measurements(rows[: done * len(todo)], done, planned, stopped)
+
+
+def _measure_rest(pair: Pair, params: LiveParams, todo: list[Setting], lines: LiveRecord) -> None:
+    """Measure what the record lacks of the plan, which it holds in the plan's order."""
+    turns = [(repeat, index) for repeat in range(params.repeats) for index in range(len(params.prompts))]
+    plan = [(turn, setting) for turn in range(len(turns)) for setting in _rotated(todo, turn)]
+    there = len(lines.rows())
+    if there:
+        print(f"continuing {lines.path.name}: {there // len(todo)} of {len(turns)} prompts are there", flush=True)
+    if there < len(plan):
+        for setting in todo:
+            _decode(pair, params, setting, params.prompts[0], seed=params.seed, tokens=WARM_UP_TOKENS)
     began = time.perf_counter()
-    plan = [(repeat, index) for repeat in range(params.repeats) for index in range(len(params.prompts))]
-    for done, (repeat, index) in enumerate(plan):
+    for number, (turn, setting) in enumerate(plan[there:], start=there + 1):
+        repeat, index = turns[turn]
         seed = params.seed + len(params.prompts) * repeat + index
-        for setting in _rotated(todo, done):
-            answer = _decode(pair, params, setting, params.prompts[index], seed=seed, tokens=params.max_new_tokens)
-            where = {
-                "temperature": setting.temperature,
-                "label": setting.label,
-                "strategy": setting.strategy,
-                "budget": setting.budget,
-                "prompt": index,
-                "repeat": repeat,
-            }
-            row = where | _generation_row(answer)
-            append_jsonl(record, row)
-            generations.append(row)
-            rounds += [where | {"round": number} | step for number, step in enumerate(_round_rows(answer))]
-        print(_progress(done + 1, len(plan), time.perf_counter() - began), flush=True)
-    return Measurements(pd.DataFrame(generations), pd.DataFrame(rounds))
+        answer = _decode(pair, params, setting, params.prompts[index], seed=seed, tokens=params.max_new_tokens)
+        where = {
+            "temperature": setting.temperature,
+            "label": setting.label,
+            "strategy": setting.strategy,
+            "budget": setting.budget,
+            "prompt": index,
+            "repeat": repeat,
+        }
+        lines.append(where | _generation_row(answer) | {STEPS: list(_round_rows(answer))})
+        if number % len(todo) == 0:
+            seconds = time.perf_counter() - began
+            left = seconds / (number - there) * (len(plan) - number)
+            print(_progress(turn + 1, len(turns), seconds, left), flush=True)
+
+
+def _measurements(rows: list[dict[str, Any]], done: int, planned: int, stopped: str) -> Measurements:
+    generations = pd.DataFrame([{name: value for name, value in row.items() if name != STEPS} for row in rows])
+    rounds = [
+        {name: row[name] for name in PLACE} | {"round": number} | step
+        for row in rows
+        for number, step in enumerate(row[STEPS])
+    ]
+    return Measurements(generations, pd.DataFrame(rounds), done, planned, stopped)
 
 
 def summarise(measured: Measurements, *, resamples: int, seed: int) -> pd.DataFrame:
@@ -163,8 +211,7 @@ def _rotated(todo: list[Setting], by: int) -> list[Setting]:
     return todo[start:] + todo[:start]
 
 
-def _progress(done: int, total: int, seconds: float) -> str:
-    left = seconds / done * (total - done)
+def _progress(done: int, total: int, seconds: float, left: float) -> str:
     return f"prompt {done} of {total} · {seconds:.0f} s · about {left:.0f} s left"
 
 

@@ -2,20 +2,26 @@
 
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import nbformat
 import papermill
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.provisioning import LocalProvisioner
 from nbclient.exceptions import CellTimeoutError
 from papermill.exceptions import PapermillException, PapermillExecutionError
 from tqdm import tqdm  # type: ignore[import-untyped]
 from traitlets.config import Config
 
 from ddtree.workbook.explore_switch import LIVE_VARIABLE
+from ddtree.workbook.interrupts import handling
 from ddtree.workbook.params import NotebookParams
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import RESULT_NAME, write_text
@@ -23,6 +29,7 @@ from ddtree.workbook.report import export
 
 EXECUTED_NAME = "executed.ipynb"
 REPORT_NAME = "report.html"
+STOPPING_LINE = "Stopping: what was measured is kept and reported. Again to stop at once."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,8 @@ def run_notebook(notebook: Path, params: NotebookParams, out_dir: Path) -> RunOu
     """Execute `notebook` with every parameter of `params` in a fresh kernel at the project root.
 
     What an earlier run left under the same three names is removed first, so that a result.json is always this
-    run's. The lines that the notebook prints appear as they come, above a bar of cells on a terminal.
+    run's. The lines that the notebook prints appear as they come, above a bar of cells on a terminal. The first
+    SIGINT or SIGTERM interrupts the cell that is running, the second ends the kernel; both are failures.
     """
     outcome = RunOutcome(out_dir / EXECUTED_NAME, out_dir / RESULT_NAME, out_dir / REPORT_NAME, "")
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -54,8 +62,26 @@ def run_notebook(notebook: Path, params: NotebookParams, out_dir: Path) -> RunOu
 
 
 def _execute(notebook: Path, params: NotebookParams, executed: Path) -> str:
+    kernels: list[AsyncKernelManager] = []
+
+    class Kernel(AsyncKernelManager):
+        """Known to us, since only we get the user's signals: a kernel has a session of its own."""
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            kernels.append(self)
+
+    def pass_on(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        process = kernels[-1].provisioner if kernels else None
+        if not isinstance(process, LocalProvisioner) or process.pgid is None:
+            raise KeyboardInterrupt
+        print(STOPPING_LINE, file=sys.stderr, flush=True)
+        os.killpg(process.pgid, signal.SIGINT)
+
     try:
-        with _static_figures(), own_sockets() as config:
+        with _static_figures(), own_sockets() as config, handling(pass_on):
             papermill.execute_notebook(
                 notebook,
                 executed,
@@ -67,8 +93,11 @@ def _execute(notebook: Path, params: NotebookParams, executed: Path) -> str:
                 stdout_file=_LinesAboveBar(),
                 config=config,
                 coalesce_streams=True,  # else every printed line is an output of its own
+                kernel_manager_class=Kernel,
             )
     except PapermillExecutionError as error:
+        if error.ename == "KeyboardInterrupt":
+            return f"it was interrupted in cell {error.cell_index + 1}"
         return f"cell {error.cell_index + 1} raised {error.ename}: {error.evalue}"
     except KeyboardInterrupt:
         return "it was interrupted before its end"
