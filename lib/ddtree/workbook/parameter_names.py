@@ -24,6 +24,19 @@ def candidates(namespace: dict[str, Any], *, known: set[str]) -> dict[str, Any]:
     }
 
 
+def overwritten(namespace: dict[str, Any], *, known: set[str]) -> list[str]:
+    """The known parameters that papermill injected before the cell of defaults, which then set them again.
+
+    Papermill does so when no cell has the tag `parameters`; the values asked for would be lost in silence.
+    """
+    executed = namespace.get("In")
+    setters = [source for source in executed if _assigned(source) & known] if isinstance(executed, list) else []
+    if not setters or not setters[0].startswith(INJECTED_HEADING):
+        return []
+    again = {name for source in setters[1:] if not source.startswith(INJECTED_HEADING) for name in _assigned(source)}
+    return sorted(_assigned(setters[0]) & known & again)
+
+
 def _is_plain(name: str, value: object) -> bool:
     return not name.startswith("_") and name not in IPYTHON_NAMES and isinstance(value, PLAIN_TYPES)
 

@@ -53,6 +53,14 @@ def missing_problem(name: str, schema: dict[str, Any]) -> str:
     return f"{name} is missing; {expected(schema)} is needed ({schema['description']})."
 
 
+def overwritten_problem(names: list[str]) -> str:
+    """The sentence about values that papermill put before the cell of defaults."""
+    return (
+        f"the values given for {', '.join(names)} were overwritten by the notebook's own: no cell has the tag "
+        "`parameters`, so papermill put them before its cell of defaults; give that cell the tag."
+    )
+
+
 def type_word(value: object) -> str:
     """The type of `value` in the words of a parameter file."""
     words: dict[type, str] = {

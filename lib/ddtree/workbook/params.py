@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from ddtree.workbook.parameter_names import candidates
-from ddtree.workbook.parameter_problems import missing_problem, problems_of
+from ddtree.workbook.parameter_names import candidates, overwritten
+from ddtree.workbook.parameter_problems import missing_problem, overwritten_problem, problems_of
 from ddtree.workbook.plain_yaml import YamlError, load_mapping
 
 
@@ -59,12 +59,14 @@ class NotebookParams(BaseModel):
     def check(cls, namespace: dict[str, Any]) -> Self:
         """The validated parameters of a notebook, from its `globals()`.
 
-        A name that a parameters cell set and that is no parameter is an error, as is a missing parameter.
+        A name that a parameters cell set and that is no parameter is an error, as is a missing parameter, or one
+        whose injected value the cell of defaults has overwritten.
         Raises ParameterError with every problem at once.
         """
         values = candidates(namespace, known=set(cls.model_fields))
         missing = [missing_problem(name, cls.schema_of(name)) for name in cls.model_fields if name not in values]
-        return cls._validated(values, missing)
+        lost = overwritten(namespace, known=set(cls.model_fields))
+        return cls._validated(values, [*missing, *([overwritten_problem(lost)] if lost else [])])
 
     @classmethod
     def from_mapping(cls, values: dict[str, Any]) -> Self:
