@@ -92,6 +92,28 @@ def test_hub_id_without_network_says_where_it_looked(tmp_path: Path) -> None:
     assert "Check the name and the network, or give a folder" in last
 
 
+def test_truncated_weights_from_the_hub_are_fetched_again(
+    folders: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folders[0], tmp_path / "snapshot")
+    weights = tmp_path / "snapshot" / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1])
+    asked: list[bool] = []
+
+    def snapshot_download(hub_id: str, *, allow_patterns: list[str], force_download: bool = False) -> str:
+        asked.append(force_download)
+        if force_download:
+            weights.write_bytes(whole)
+        return str(weights.parent)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    for _ in range(2):
+        assert fetch("org/name") == weights.parent
+    assert asked == [False, True, False]
+    assert f"the weights {weights} are truncated or damaged (" in capsys.readouterr().out
+
+
 def test_auto_drafter_belongs_to_zoo_names_alone(folders: tuple[str, str]) -> None:
     for model in ("org/name", folders[0]):
         with pytest.raises(ValueError, match=r'drafter is "auto", but only "smollm2-135m" carries one') as caught:

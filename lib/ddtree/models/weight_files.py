@@ -14,8 +14,7 @@ def require_weights(folder: Path) -> None:
 
     Only headers are read. The message names the file, and how to get a right one.
     """
-    weights = sorted(folder.glob("*.safetensors"))
-    if not weights:
+    if not list(folder.glob("*.safetensors")):
         pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
         if pickles:
             raise ValueError(
@@ -23,11 +22,16 @@ def require_weights(folder: Path) -> None:
                 "only safetensors are loaded. Convert it where you trust it, or name a model that has safetensors."
             )
         raise ValueError(f"{folder} has no *.safetensors, so it holds no weights.")
-    for path in weights:
+    if problem := damaged_weights(folder):
+        raise ValueError(f"the weights {problem}; remove the file and fetch it again.")
+
+
+def damaged_weights(folder: Path) -> str | None:
+    """Which safetensors file of `folder` ends before its header says, in words; None if all are whole."""
+    for path in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(path, framework="pt"):
                 pass
         except SafetensorError as error:
-            raise ValueError(
-                f"the weights {path} are truncated or damaged ({error}); remove the file and fetch it again."
-            ) from error
+            return f"{path} are truncated or damaged ({error})"
+    return None

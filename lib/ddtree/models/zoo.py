@@ -17,12 +17,13 @@ from ddtree.models.drafter import Drafter
 from ddtree.models.int8 import dequantise
 from ddtree.models.pack import can_pack, pack_linears
 from ddtree.models.target import Target, refuse_uncompactable_cache
-from ddtree.models.weight_files import require_weights
+from ddtree.models.weight_files import damaged_weights, require_weights
 
 ASSETS = Path(__file__).parent / "assets"
 PACKED = "model.int8.safetensors"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 DEVICES = ("cpu", "cuda")
+HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]  # no pickles, no code
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +211,11 @@ def _from_hub(hub_id: str, what: str) -> Path:
     from huggingface_hub.constants import HF_HUB_CACHE
 
     try:
-        return Path(
-            snapshot_download(hub_id, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"])
-        )
+        folder = Path(snapshot_download(hub_id, allow_patterns=HUB_FILES))
+        if problem := damaged_weights(folder):
+            print(f"the weights {problem}; they are fetched again.", flush=True)
+            folder = Path(snapshot_download(hub_id, allow_patterns=HUB_FILES, force_download=True))
+        return folder
     except Exception as error:
         raise FileNotFoundError(
             f'{what} "{hub_id}" was looked for in {HF_HUB_CACHE} and on the Hugging Face hub, and could not be had '
