@@ -51,8 +51,9 @@ def whole(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Measurements:
 
 
 @pytest.fixture(autouse=True)
-def one_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_record, "git_revision", lambda: "one")
+def one_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Someone may work on the package while its tests run."""
+    monkeypatch.setattr(live_record, "code_digest", lambda: "one")
 
 
 @pytest.fixture
@@ -237,13 +238,13 @@ def test_each_other_record_gets_a_name_of_its_own(pair: Pair, record: Path) -> N
     ]
 
 
-@pytest.mark.parametrize("change", ["revision", "pair"])
+@pytest.mark.parametrize("change", ["code", "pair"])
 def test_other_code_or_model_starts_afresh(
     pair: Pair, record: Path, change: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stopped_run(pair, record, EACH + 3)
-    if change == "revision":
-        monkeypatch.setattr(live_record, "git_revision", lambda: "two")
+    if change == "code":
+        monkeypatch.setattr(live_record, "code_digest", lambda: "two")
     else:
         pair = Pair(pair.target, pair.drafter, {"model": "another"})
     measure(pair, PARAMS, record)
@@ -264,6 +265,18 @@ def test_what_comes_after_the_measurement_may_change(pair: Pair, record: Path, c
     before = record.read_text()
     measure(pair, PARAMS.model_copy(update=changes), record)
     assert record.read_text().startswith(before)
+
+
+def test_code_that_decodes_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(live_record.ddtree, "__file__", str(tmp_path / "__init__.py"))
+    (tmp_path / "workbook").mkdir()
+    digests = []
+    for name, content in (("decode.py", "1"), ("decode.py", "2"), ("workbook/live.py", "3"), ("verify.py", "4")):
+        (tmp_path / name).write_text(content)
+        digests.append(live_record.code_digest())
+    assert digests[1] == digests[2]
+    assert len({*digests}) == 3
 
 
 # How the run ends

@@ -6,13 +6,15 @@ rerun of the same continues after the last whole one; `close_record` removes it 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ddtree
 from ddtree.models.zoo import Pair
-from ddtree.workbook.machine import environment, git_revision
+from ddtree.workbook.machine import environment
 from ddtree.workbook.params import LiveParams
 from ddtree.workbook.records import RecordError, append_jsonl, write_text
 
@@ -113,10 +115,21 @@ def _identity(pair: Pair, params: LiveParams) -> dict[str, Any]:
         "pair": pair.facts,
         "machine": [machine["cpu"], machine["gpu"], machine["torch_threads"]],
         "versions": [packages["ddtree"], packages["torch"], packages["transformers"], packages["dflash"]],
-        "revision": git_revision(),
+        "code": code_digest(),
     }
     plain: dict[str, Any] = json.loads(json.dumps(identity))
     return plain
+
+
+def code_digest() -> str:
+    """Sha256 of the package's modules but for the workbook's: what decodes, whatever else a revision changes."""
+    package = Path(ddtree.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package)
+        if name.parts[0] != "workbook":
+            digest.update(f"{name.as_posix()}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _free_name(path: Path) -> Path:
