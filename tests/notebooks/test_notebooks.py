@@ -38,7 +38,7 @@ TINY: dict[str, dict[str, Any]] = {
         "diversity_tokens": 12,
     },
 }
-FIGURES = {"01_tree": 3, "02_kernel": 1, "03_live": 5}
+FIGURES = {"01_tree": 3, "02_kernel": 1, "03_live": 6}
 FACTS = {"model", "drafter", "dtype", "device", "attention", "packed_linears", "block_size"}
 
 
@@ -223,6 +223,18 @@ def test_live_sameness_and_diversity(live: Done) -> None:
         assert row["equal"] or row["gap_ulp"] <= 4, row
     assert metrics["distinct_texts"] == {"0": 1, "1": 2}
     assert metrics["backends"]
+
+
+@pytest.mark.model
+def test_live_calibration(live: Done) -> None:
+    lengths = {row["temperature"]: row for row in live.metrics["acceptance_lengths"]}
+    assert set(lengths) == {0, 1}
+    assert lengths[0]["target"] == pytest.approx(lengths[0]["measured"])
+    assert lengths[0]["z"] is None
+    assert abs(lengths[1]["z"]) < 4.5
+    for row in live.metrics["reliability"]:
+        assert 0 <= row["share_lo"] <= row["share"] <= row["share_hi"] <= 1
+        assert row["share"] == pytest.approx(row["accepted"] / row["n"])
 
 
 @pytest.mark.model
