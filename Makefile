@@ -30,7 +30,7 @@ lab: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/nbstripout --verify notebooks/*.ipynb
+	$(BIN)/nbstripout --verify --keep-id notebooks/*.ipynb
 
 check: $(READY)
 	$(BIN)/mypy
