@@ -188,7 +188,8 @@ def test_coin_outside_zero_to_one_is_refused(bad: float) -> None:
 def test_row_that_is_no_distribution_is_located(data: st.DataObject, factor: float) -> None:
     tree = data.draw(trees(4, rows=2))
     tables, coins = compile_retrieve(tree), torch.full((2, tree.width), 0.5)
-    request, node = data.draw(st.integers(0, 1)), data.draw(st.integers(0, tree.width - 1))
+    request = data.draw(st.integers(0, 1))
+    node = data.draw(st.integers(0, int(tree.sizes[request]) - 1))
     probs = torch.full((2, tree.width, 4), 0.25)
     finals = torch.tensor([0.5, 0.5])
     where = f"probs of request {request}, node {node} sum to"

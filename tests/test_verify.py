@@ -358,3 +358,12 @@ def test_trial_case_tells_three_outcomes_apart() -> None:
     tree, probs, coins, finals = _tiny_case()
     result = verify_tree(tree, compile_retrieve(tree), probs, coins, finals, backend="reference")
     assert emitted(result, 4) == [(3, 2, 5), (5, 5), (6,)]
+
+
+def test_rows_of_padding_are_not_looked_at() -> None:
+    tree = DraftTree.from_parents([[2, 1]], [[-1, 0]], [[0.0, -0.5]], width=4)
+    probs = torch.full((1, 4, 3), torch.nan)
+    probs[0, :2] = torch.tensor([0.2, 0.5, 0.3])
+    result = verify_tree(tree, compile_retrieve(tree), probs, torch.full((1, 4), 0.4), torch.tensor([0.9]))
+    assert result.accept_index.tolist() == [[0, 1]]
+    assert result.predict.tolist() == [1, 2, -1, -1]

@@ -69,7 +69,7 @@ def verify_tree(
     _refuse_bad_shapes(tree, tables, probs, coins, final_coins)
     if probs.dtype != torch.float32:
         raise ValueError(f"probs are {probs.dtype}; the verify reads float32, as target_probs returns.")
-    _refuse_improper_rows(probs)
+    _refuse_improper_rows(tree, probs)
     _refuse_unsound_tree(tree, tables, probs.shape[-1])
     chosen = _resolve(backend, probs.device)
     run = sgl.verify if chosen == "sgl" else reference.verify
@@ -223,11 +223,12 @@ def _refuse_bad_shapes(
         )
 
 
-def _refuse_improper_rows(probs: Tensor) -> None:
+def _refuse_improper_rows(tree: DraftTree, probs: Tensor) -> None:
     if not probs.numel():
         return
     sums, smallest = probs.sum(dim=-1), probs.amin(dim=-1)
-    proper = ((sums - 1).abs() <= SUM_TOLERANCE) & (smallest >= 0)  # NaN fails both
+    padding = torch.arange(tree.width, device=probs.device) >= tree.sizes[:, None]  # no walk reads its rows
+    proper = padding | (((sums - 1).abs() <= SUM_TOLERANCE) & (smallest >= 0))  # NaN fails both
     if not bool(proper.all()):
         b, node = (~proper).nonzero()[0].tolist()
         raise ValueError(
