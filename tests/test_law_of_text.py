@@ -15,7 +15,7 @@ from ddtree.models.drafter import Drafter
 from ddtree.models.target import Target
 from ddtree.sampling import SamplingParams, target_probs
 from ddtree.verify import BACKENDS, backend_report
-from ddtree.workbook.goodness import Fit, fit, pool
+from ddtree.workbook.law.goodness import Fit, fit, pool
 from tiny import tiny_drafter, tiny_target
 
 VOCAB, TOKENS, EOS = 4, 3, 2

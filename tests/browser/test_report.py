@@ -9,7 +9,7 @@ from typing import Any
 import nbformat
 import plotly.graph_objects as go
 import pytest
-from ddtree.workbook.report import export
+from ddtree.workbook.report.export import export
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import pytest
 import torch
 from ddtree.tree import DraftTree
-from ddtree.workbook.report_figures import figure_view
+from ddtree.workbook.report.figures import figure_view
 from ddtree.workbook.scene import Scene
 from ddtree.workbook.tree_view import draft_table, draw_round
 from tiny_pair import Tokenizer

@@ -25,7 +25,7 @@ from ddtree.workbook.interrupts import handling
 from ddtree.workbook.params import NotebookParams
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import RESULT_NAME, write_text
-from ddtree.workbook.report import export
+from ddtree.workbook.report.export import export
 
 EXECUTED_NAME = "executed.ipynb"
 REPORT_NAME = "report.html"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from ddtree.workbook.calibration import DEEPEST
+from ddtree.workbook.live.calibration import DEEPEST
 from ddtree.workbook.plots.frames import at, first_and_last, require, temperatures
 from ddtree.workbook.plots.panels import dress_panels, stacked_panels
 from ddtree.workbook.plots.theme import INK

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 from scipy.stats import binom
 
-from ddtree.workbook.draws import TARGET_ONLY
+from ddtree.workbook.law.draws import TARGET_ONLY
 from ddtree.workbook.plots.frames import at, require, temperatures
 from ddtree.workbook.plots.panels import HEADER, PANEL_GAP
 from ddtree.workbook.plots.theme import FOOTER_ROOM, INK, dress, for_phone, temperature_colour

@@ -15,11 +15,11 @@ from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
 from traitlets.config import Config
 
 from ddtree.workbook.records import write_text
-from ddtree.workbook.report_facts import run_facts
-from ddtree.workbook.report_figures import PLOTLY, figure_view
-from ddtree.workbook.report_markdown import OfflineMarkdown, latex_output
-from ddtree.workbook.report_offline import without_requests
-from ddtree.workbook.report_outline import body_cells, has_figures
+from ddtree.workbook.report.facts import run_facts
+from ddtree.workbook.report.figures import PLOTLY, figure_view
+from ddtree.workbook.report.markdown import OfflineMarkdown, latex_output
+from ddtree.workbook.report.offline import without_requests
+from ddtree.workbook.report.outline import body_cells, has_figures
 
 TEMPLATES = Path(__file__).parent / "templates"
 PLACEHOLDER = "<!-- plotly.js -->"

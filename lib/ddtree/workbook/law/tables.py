@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from ddtree.workbook.proof import LAWS, Proof
+from ddtree.workbook.law.proof import LAWS, Proof
 from ddtree.workbook.tables import plain
 
 

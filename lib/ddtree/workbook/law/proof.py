@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from ddtree.sampling import SamplingParams, step_coins, target_probs
-from ddtree.workbook.controls import CONTROLS, FILTERS_LEFT_OUT
-from ddtree.workbook.draws import TARGET_ONLY, Draws, Rule, draw, replay
-from ddtree.workbook.goodness import ALPHA, Cells, fit, holm, pool
-from ddtree.workbook.laws import ExactLaw, FixedTree, exact_law
+from ddtree.workbook.law.controls import CONTROLS, FILTERS_LEFT_OUT
+from ddtree.workbook.law.draws import TARGET_ONLY, Draws, Rule, draw, replay
+from ddtree.workbook.law.goodness import ALPHA, Cells, fit, holm, pool
+from ddtree.workbook.law.laws import ExactLaw, FixedTree, exact_law
 from ddtree.workbook.records import rows_of
 from ddtree.workbook.scene import Round, Scene
 

@@ -9,8 +9,8 @@ import torch
 from ddtree.decode import Generation, generate
 from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams
-from ddtree.workbook import checks
-from ddtree.workbook.checks import distinct_texts, diversity, greedy_regression, logit_gap_ulp
+from ddtree.workbook.live import checks
+from ddtree.workbook.live.checks import distinct_texts, diversity, greedy_regression, logit_gap_ulp
 from tiny_pair import tiny_pair
 
 PROMPTS = ["5 1 3 2 7", "6", "4 4"]

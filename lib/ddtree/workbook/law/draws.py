@@ -18,7 +18,7 @@ from torch import Tensor
 from ddtree.retrieve import compile_retrieve
 from ddtree.tree import DraftTree
 from ddtree.verify import verify_tree
-from ddtree.workbook.laws import FixedTree
+from ddtree.workbook.law.laws import FixedTree
 
 Accept = Callable[[FixedTree, int, np.ndarray], np.ndarray]
 Rest = Callable[[FixedTree, int], Tensor]

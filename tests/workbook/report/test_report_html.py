@@ -9,11 +9,11 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 from ddtree.workbook.params import LiveParams, TreeParams
 from ddtree.workbook.records import write_result
-from ddtree.workbook.report import ReportError, export
-from ddtree.workbook.report_facts import duration
-from ddtree.workbook.report_figures import figure_view
-from ddtree.workbook.report_offline import without_requests
-from ddtree.workbook.report_outline import last_states
+from ddtree.workbook.report.export import ReportError, export
+from ddtree.workbook.report.facts import duration
+from ddtree.workbook.report.figures import figure_view
+from ddtree.workbook.report.offline import without_requests
+from ddtree.workbook.report.outline import last_states
 from executed_notebook import code, figure, printed, raised, save, shown
 
 

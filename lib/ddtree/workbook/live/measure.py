@@ -15,7 +15,7 @@ from ddtree.decode import FORWARDS, STAGES, Generation, Strategy, generate
 from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams
 from ddtree.workbook.interrupts import stoppable
-from ddtree.workbook.live_record import LiveRecord
+from ddtree.workbook.live.record import LiveRecord
 from ddtree.workbook.params import LiveParams
 from ddtree.workbook.stats import ratio_of_ratios, ratio_of_sums, resampled_prompts
 

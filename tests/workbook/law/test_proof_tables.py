@@ -3,8 +3,8 @@
 import re
 
 import pandas as pd
-from ddtree.workbook.proof import Proof
-from ddtree.workbook.proof_tables import controls_table, laws_table
+from ddtree.workbook.law.proof import Proof
+from ddtree.workbook.law.tables import controls_table, laws_table
 
 
 def row(rule: str, law: str, tree: str, p: float, tv: float, found: float, draws: int = 1000) -> dict[str, object]:

@@ -11,7 +11,7 @@ from nbformat import NotebookNode
 
 from ddtree.workbook.params import PARAMS
 from ddtree.workbook.records import RESULT_NAME, read_result
-from ddtree.workbook.report_outline import tags, title
+from ddtree.workbook.report.outline import tags, title
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from ddtree.workbook.draws import Rule, running_sums
-from ddtree.workbook.laws import FixedTree
+from ddtree.workbook.law.draws import Rule, running_sums
+from ddtree.workbook.law.laws import FixedTree
 
 FILTERS_LEFT_OUT = "filters left out"  # the right rule on rows that were not filtered
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from ddtree.retrieve import compile_retrieve
 from ddtree.tree import DraftTree
-from ddtree.workbook.laws import FixedTree, exact_law
+from ddtree.workbook.law.laws import FixedTree, exact_law
 from oracles import random_lists, right_law, sixteenths
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from ddtree.decode import Step, generate
 from ddtree.sampling import SamplingParams, target_probs
-from ddtree.workbook.calibration import NODE_COLUMNS, acceptance_lengths, collect, node_rows, reliability
+from ddtree.workbook.live.calibration import NODE_COLUMNS, acceptance_lengths, collect, node_rows, reliability
 from ddtree.workbook.params import LiveParams
 from oracles import children_of, lineage
 from tiny_pair import tiny_pair

@@ -11,9 +11,10 @@ from typing import Any
 import pandas as pd
 import pytest
 from ddtree.models.zoo import Pair
-from ddtree.workbook import live, live_record
-from ddtree.workbook.live import Measurements, measure, metrics_of, settings, summarise
-from ddtree.workbook.live_end import IncompleteRun, end_if_partial, finish
+from ddtree.workbook.live import measure as live
+from ddtree.workbook.live import record as live_record
+from ddtree.workbook.live.end import IncompleteRun, end_if_partial, finish
+from ddtree.workbook.live.measure import Measurements, measure, metrics_of, settings, summarise
 from ddtree.workbook.opening import Run
 from ddtree.workbook.params import LiveParams
 from ddtree.workbook.plots import (
@@ -272,7 +273,12 @@ def test_code_that_decodes_is_told_apart(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(live_record.ddtree, "__file__", str(tmp_path / "__init__.py"))
     (tmp_path / "workbook").mkdir()
     digests = []
-    for name, content in (("decode.py", "1"), ("decode.py", "2"), ("workbook/live.py", "3"), ("verify.py", "4")):
+    for name, content in (
+        ("decode.py", "1"),
+        ("decode.py", "2"),
+        ("workbook/a.py", "3"),
+        ("verify.py", "4"),
+    ):
         (tmp_path / name).write_text(content)
         digests.append(live_record.code_digest())
     assert digests[1] == digests[2]

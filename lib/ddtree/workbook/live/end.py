@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ddtree.workbook.live import Measurements
-from ddtree.workbook.live_record import close_record
+from ddtree.workbook.live.measure import Measurements
+from ddtree.workbook.live.record import close_record
 from ddtree.workbook.opening import Run
 from ddtree.workbook.records import write_traces
 

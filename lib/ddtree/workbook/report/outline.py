@@ -5,7 +5,7 @@ import re
 
 from nbformat import NotebookNode
 
-from ddtree.workbook.report_figures import PLOTLY
+from ddtree.workbook.report.figures import PLOTLY
 
 HEADING = re.compile(r"\A\s*#\s+(?P<title>[^\n]+)\n*")
 SCRIPTED = ("application/vnd.jupyter.widget-view+json", "application/javascript")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from ddtree.workbook.goodness import ALPHA, fit, holm, pool, smallest_departure
+from ddtree.workbook.law.goodness import ALPHA, fit, holm, pool, smallest_departure
 from scipy import stats
 
 FLAT = np.full(10, 0.1)

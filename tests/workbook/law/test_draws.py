@@ -8,9 +8,9 @@ import torch
 from ddtree.retrieve import compile_retrieve
 from ddtree.tree import DraftTree
 from ddtree.verify import backend_report
-from ddtree.workbook.controls import CONTROLS
-from ddtree.workbook.draws import TARGET_ONLY, Draws, draw, replay
-from ddtree.workbook.laws import FixedTree, exact_law
+from ddtree.workbook.law.controls import CONTROLS
+from ddtree.workbook.law.draws import TARGET_ONLY, Draws, draw, replay
+from ddtree.workbook.law.laws import FixedTree, exact_law
 from oracles import random_lists
 
 USABLE = [status.name for status in backend_report("cpu") if status.usable]

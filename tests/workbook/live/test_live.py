@@ -8,7 +8,7 @@ import pytest
 from ddtree.decode import STAGES, generate
 from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams
-from ddtree.workbook.live import Measurements, Setting, measure, metrics_of, settings, summarise
+from ddtree.workbook.live.measure import Measurements, Setting, measure, metrics_of, settings, summarise
 from ddtree.workbook.params import LiveParams
 from tiny_pair import tiny_pair
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from ddtree.workbook import proof as proof_module
-from ddtree.workbook.controls import CONTROLS
-from ddtree.workbook.draws import TARGET_ONLY, Rule
-from ddtree.workbook.proof import FILTERS, LAWS, TEMPERATURES, Proof, metrics_of, prove
+from ddtree.workbook.law import proof as proof_module
+from ddtree.workbook.law.controls import CONTROLS
+from ddtree.workbook.law.draws import TARGET_ONLY, Rule
+from ddtree.workbook.law.proof import FILTERS, LAWS, TEMPERATURES, Proof, metrics_of, prove
 from ddtree.workbook.scene import Scene, set_scene
 from tiny_pair import tiny_pair
 

@@ -1,0 +1,1 @@
+"""The laws of the sampling verify: exact distributions, draws, tests of fit, and rules that must fail them."""

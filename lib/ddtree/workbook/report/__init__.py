@@ -1,0 +1,1 @@
+"""An executed notebook as one HTML file that asks nothing of the network."""
