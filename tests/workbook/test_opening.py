@@ -8,7 +8,7 @@ import pytest
 import torch
 from ddtree.workbook import opening
 from ddtree.workbook.opening import Run, backend_table
-from ddtree.workbook.params import TreeParams
+from ddtree.workbook.params import SweepParams, TreeParams
 from ddtree.workbook.records import read_result
 
 
@@ -81,3 +81,8 @@ def test_backends_are_listed_with_a_reason() -> None:
     assert table["usable"].tolist() == [False, True], "the stock op needs a GPU"
     assert table.loc["reference", "why"] == "the reference runs in torch on any device"
     assert table.loc["sgl", "why"]
+
+
+def test_a_notebook_that_names_no_models_cannot_load_a_pair(project: Path) -> None:
+    with pytest.raises(TypeError, match="05_sweep has no parameters model and drafter"):
+        Run.begin("05_sweep", SweepParams()).load()

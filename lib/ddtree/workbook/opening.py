@@ -14,7 +14,7 @@ import torch
 
 from ddtree.models.zoo import Pair, load_pair
 from ddtree.verify import backend_report
-from ddtree.workbook.params import NotebookParams
+from ddtree.workbook.params import ModelParams, NotebookParams
 from ddtree.workbook.paths import project_root, resolve
 from ddtree.workbook.records import environment, write_result
 
@@ -44,8 +44,10 @@ class Run:
         return cls(notebook, params, out_dir, time.perf_counter())
 
     def load(self) -> Pair:
-        """The target and drafter of the parameters."""
+        """The target and drafter of the parameters. Raises TypeError for a notebook that names none."""
         p = self.params
+        if not isinstance(p, ModelParams):
+            raise TypeError(f"{self.notebook} has no parameters model and drafter; only ModelParams can load a pair.")
         return load_pair(p.model, p.drafter, dtype=p.dtype, device=p.device)
 
     def finish(self, metrics: Mapping[str, Any]) -> Path:

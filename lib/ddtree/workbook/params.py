@@ -45,12 +45,6 @@ class NotebookParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
-    model: Text = Field("smollm2-135m", description="target: zoo name, hub id or folder")
-    drafter: Text = Field("auto", description='drafter: hub id or folder; "auto" is the one paired with model')
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description='number format of the weights; "auto" suits the device'
-    )
-    device: Literal["cpu", "cuda"] = Field("cpu", description="where the models run")
     threads: int = Field(0, ge=0, le=256, description="CPU threads; 0 is all physical cores")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="of every random draw in the notebook")
     out_dir: Text = Field("outputs/run", description="folder of the results, relative to the project root")
@@ -108,7 +102,22 @@ class NotebookParams(BaseModel):
         return model
 
 
-class TreeParams(NotebookParams):
+class PairParams(BaseModel):
+    """Which models, and where they run."""
+
+    model: Text = Field("smollm2-135m", description="target: zoo name, hub id or folder")
+    drafter: Text = Field("auto", description='drafter: hub id or folder; "auto" is the one paired with model')
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description='number format of the weights; "auto" suits the device'
+    )
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where the models run")
+
+
+class ModelParams(NotebookParams, PairParams):
+    """What a notebook takes that loads a target and its drafter; the pair comes first in its parameters cell."""
+
+
+class TreeParams(ModelParams):
     """01_tree: one draft tree, looked at closely."""
 
     prompt: Prompt = "Explain in three sentences why the sky is blue."
@@ -120,7 +129,7 @@ class TreeParams(NotebookParams):
     out_dir: Text = Field("outputs/tree", description="folder of the results, relative to the project root")
 
 
-class KernelParams(NotebookParams):
+class KernelParams(ModelParams):
     """02_kernel: the sampling verify, step by step and against its own distribution."""
 
     prompt: Prompt = "Explain in three sentences why the sky is blue."
@@ -139,7 +148,7 @@ class KernelParams(NotebookParams):
     out_dir: Text = Field("outputs/kernel", description="folder of the results, relative to the project root")
 
 
-class LiveParams(NotebookParams):
+class LiveParams(ModelParams):
     """03_live: speed, sameness and diversity on real prompts."""
 
     prompts: Annotated[list[Text], Field(min_length=1, description="messages that the model answers")] = [
@@ -180,8 +189,25 @@ class LiveParams(NotebookParams):
         return values
 
 
+class SweepParams(NotebookParams):
+    """05_sweep: what a sweep of live runs says about temperature and budget. It loads no model."""
+
+    sweep_dir: Text = Field(
+        "outputs/sweeps/quick",
+        description="folder of the sweep, with sweep.json and cells, relative to the project root",
+    )
+    topk_cap: Annotated[int, Field(ge=0, le=1024, description="only runs of this top-k cap; 0 is every one")] = 0
+    draft_temperature: Annotated[
+        Annotated[float, Field(gt=0, le=10)] | Literal["match", "all"],
+        Field(description='only runs of this draft temperature, a number or "match"; "all" is every one'),
+    ] = "all"
+    bootstrap: Annotated[int, Field(ge=100, le=100_000, description="resamples for the intervals")] = 2000
+    out_dir: Text = Field("outputs/sweep", description="folder of the results, relative to the project root")
+
+
 PARAMS: dict[str, type[NotebookParams]] = {
     "01_tree": TreeParams,
     "02_kernel": KernelParams,
     "03_live": LiveParams,
+    "05_sweep": SweepParams,
 }
