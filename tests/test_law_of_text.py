@@ -10,6 +10,7 @@ import pytest
 import torch
 from ddtree import verify as verify_module
 from ddtree.backends import sgl
+from ddtree.budget import AutoBudget, RoundCost
 from ddtree.decode import generate
 from ddtree.models.drafter import Drafter
 from ddtree.models.target import Target
@@ -26,6 +27,7 @@ STRATEGIES = {
     "chain": {},
     "tree": {"budget": 8},
     "tree of 3": {"budget": 3, "topk_cap": 2},
+    "tree, chosen": {"budget": AutoBudget(RoundCost((0, 4, 8), (10.0, 11.0, 16.0)))},
     "tree, matched": {"budget": 10, "draft_temperature": "match"},
 }
 Text = tuple[int, ...]

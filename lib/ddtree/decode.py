@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import secrets
+import statistics
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar, cast, get_args
+from typing import Literal, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
 
+from ddtree.budget import AutoBudget, RoundCost, Trust, smoothed
 from ddtree.commit import Commit, finish_step, plan_commit
+from ddtree.interfaces import AnyDrafter, AnyTarget
 from ddtree.retrieve import RetrieveTables, compile_retrieve
 from ddtree.sampling import SamplingParams, step_coins
 from ddtree.tree import DraftTree, build_tree
@@ -20,41 +23,8 @@ from ddtree.verify import VerifyResult, sample_tree
 T = TypeVar("T")
 Strategy = Literal["autoregressive", "chain", "tree"]
 STAGES = ("draft", "build", "compile", "verify", "sample", "commit")
+COST_BUDGETS = (0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 FORWARDS = ("draft", "verify")  # the two model passes; everything else is overhead
-
-
-class AnyTargetSession(Protocol):
-    prompt_features: Tensor
-    prompt_lengths: Tensor
-
-    @property
-    def prefix_len(self) -> Tensor: ...
-    def mask(self, tree: DraftTree) -> Tensor | None: ...
-    def verify(self, tree: DraftTree, mask: Tensor | None = None) -> Tensor: ...
-    def commit(self, commit: Commit) -> Tensor: ...
-    def select(self, rows: Tensor) -> None: ...
-
-
-class AnyTarget(Protocol):
-    @property
-    def device(self) -> torch.device: ...
-    @property
-    def eos_ids(self) -> Collection[int]: ...
-    def encode(self, message: str) -> list[int]: ...
-    def decode(self, tokens: Sequence[int]) -> str: ...
-    def open(self, prompts: Sequence[Sequence[int]], *, room: int) -> AnyTargetSession: ...
-
-
-class AnyDrafterSession(Protocol):
-    def draft(self, root_tokens: Tensor, depth: int) -> Tensor: ...
-    def extend(self, features: Tensor, lengths: Tensor) -> None: ...
-    def select(self, rows: Tensor) -> None: ...
-
-
-class AnyDrafter(Protocol):
-    @property
-    def depth(self) -> int: ...
-    def open(self, features: Tensor, lengths: Tensor, *, room: int) -> AnyDrafterSession: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +84,7 @@ def generate(
     strategy: Strategy,
     sampling: SamplingParams | Sequence[SamplingParams],
     max_new_tokens: int | Sequence[int] = 64,
-    budget: int = 16,
+    budget: int | Literal["auto"] | AutoBudget = 16,
     topk_cap: int | None = None,
     draft_temperature: float | Literal["match"] = 1.0,
     seed: int | Sequence[int | None] | None = 0,
@@ -130,7 +100,8 @@ def generate(
         prompts: user messages (encoded by the target), or lists of token ids taken as they are.
         sampling, max_new_tokens, seed: one for all requests, or one each. A request's coins depend on its own seed
             and step alone, so an int gives every request the same coins; None draws a fresh seed.
-        budget, topk_cap: of the draft tree; "chain" and "autoregressive" do not read them.
+        budget, topk_cap: of the draft tree; "chain" and "autoregressive" do not read them. An AutoBudget chooses the
+            nodes of each request's tree round by round; "auto" measures the cost that it needs at every call.
         draft_temperature: divides the draft logits; "match" is the request's own (1.0 for a greedy one, whose
             tree would otherwise be a chain).
         on_step: called after each round with everything it saw.
@@ -153,8 +124,13 @@ def generate(
         raise ValueError(f"max_new_tokens is {min(limits)}; ask for at least 1 token.")
 
     depth = 0 if strategy == "autoregressive" or drafter is None else drafter.depth
+    auto = None
     if strategy == "chain":
         budget, topk_cap = depth, 1
+    elif not isinstance(budget, int):
+        if strategy == "tree" and drafter is not None:
+            auto = _chosen(budget, target, drafter, ids, topk_cap, backend)
+        budget = auto.largest if auto else 0
     if budget < 0:
         raise ValueError(f"budget is {budget}; it counts nodes beside the root, so it must be 0 or more.")
     depth = min(depth, budget)
@@ -174,6 +150,7 @@ def generate(
         generation.prefill_ms = prefill_ms
 
     active = list(range(len(ids)))
+    trust = Trust.fresh(len(ids), target.device)
     roots = torch.tensor([prompt[-1] for prompt in ids], device=target.device)
     number = 0
     while active:
@@ -188,6 +165,8 @@ def generate(
             tree = build_tree(
                 draft_logits, roots, budget=budget, topk_cap=topk_cap, draft_temperature=draft_temperatures
             )
+            if auto is not None:
+                tree = tree.cut(auto.sizes(tree, trust.ratio))
             times["build"] = clock.lap()
         tables = compile_retrieve(tree)
         coins, final_coins = step_coins(
@@ -204,6 +183,8 @@ def generate(
         features = session.commit(commit)
         if draft_session is not None:
             draft_session.extend(features, commit.lengths)
+        if auto is not None:
+            trust.update(tree, result.accept_count)
         running = _keep_tokens(done, active, tree, commit, limits, target.eos_ids, times)
         times["commit"] = clock.lap()
         if on_step is not None:
@@ -214,11 +195,65 @@ def generate(
             active = [active[row] for row in running]
             roots, draft_temperatures = roots[rows], draft_temperatures[rows]
             session.select(rows)
+            trust.select(rows)
             if draft_session is not None:
                 draft_session.select(rows)
     for generation in done:
         generation.text = target.decode(generation.tokens)
     return done
+
+
+def _chosen(
+    budget: Literal["auto"] | AutoBudget,
+    target: AnyTarget,
+    drafter: AnyDrafter,
+    prompts: Sequence[Sequence[int]],
+    topk_cap: int | None,
+    backend: str,
+) -> AutoBudget:
+    if isinstance(budget, AutoBudget):
+        return budget
+    if budget != "auto":
+        raise ValueError(f'budget is {budget!r}; it must be a whole number, "auto" or an AutoBudget.')
+    return AutoBudget(measure_round_cost(target, drafter, prompts, topk_cap=topk_cap, backend=backend))
+
+
+def measure_round_cost(
+    target: AnyTarget,
+    drafter: AnyDrafter,
+    prompts: Sequence[str | Sequence[int]],
+    *,
+    budgets: Sequence[int] = COST_BUDGETS,
+    tokens: int = 24,
+    topk_cap: int | None = None,
+    temperature: float = 1.0,
+    backend: str = "auto",
+) -> RoundCost:
+    """Time whole rounds at each budget on these very models, for `AutoBudget`; a few seconds on a CPU.
+
+    The prompts are decoded as one batch under each budget in turn, twice: the first time warms up, the medians are of
+    the second. Costs that fall as the budget grows are noise and levelled out.
+    """
+    medians: dict[str, list[float]] = {}
+    for timed in (False, True):
+        for budget in budgets:
+            answers = generate(
+                target,
+                drafter,
+                prompts,
+                strategy="tree",
+                sampling=SamplingParams(temperature),
+                max_new_tokens=tokens if timed else 4,
+                budget=budget,
+                topk_cap=topk_cap,
+                backend=backend,
+            )
+            if timed:
+                rounds = [step.stage_ms for step in max((answer.steps for answer in answers), key=len)]
+                for stage in STAGES:
+                    medians.setdefault(stage, []).append(statistics.median(times[stage] for times in rounds))
+    drafting = statistics.median(medians.pop("draft")[1:])  # a budget of 0 was decoded without; here it is chosen after
+    return RoundCost(tuple(budgets), smoothed([drafting + sum(rest) for rest in zip(*medians.values(), strict=True)]))
 
 
 class StageClock:

@@ -92,6 +92,23 @@ class DraftTree:
             max_depth=max((max(row) for row in depths), default=0),
         )
 
+    def cut(self, sizes: Tensor) -> DraftTree:
+        """The first `sizes[b]` nodes (int64 [bs], root included) of each tree, padded to the largest of them.
+
+        A parent stands before its children, so what is left is a tree: the one that a smaller budget would have built.
+        """
+        sizes = torch.minimum(sizes.clamp(min=1), self.sizes)
+        width = int(sizes.max())
+        gone = torch.arange(width, device=sizes.device) >= sizes[:, None]
+        return DraftTree(
+            tokens=self.tokens[:, :width].masked_fill(gone, 0),
+            parents=self.parents[:, :width].masked_fill(gone, -1),
+            depths=self.depths[:, :width].masked_fill(gone, 0),
+            node_logws=self.node_logws[:, :width].masked_fill(gone, -torch.inf),
+            sizes=sizes,
+            max_depth=min(self.max_depth, width - 1),
+        )
+
     def to(self, device: torch.device | str) -> DraftTree:
         """The same trees on another device."""
         return DraftTree(

@@ -25,6 +25,10 @@ Budget = Annotated[int, Field(ge=0, le=1024)]
 Prompt = Annotated[Text, Field(description="message that the model answers")]
 SkipTokens = Annotated[int, Field(ge=0, le=512, description="tokens generated before the tree that is shown")]
 TreeBudget = Annotated[Budget, Field(description="tree nodes beside the root; 0 drafts nothing")]
+ChosenBudget = Annotated[
+    Budget | Literal["auto"],
+    Field(description='tree nodes beside the root; 0 drafts nothing, "auto" chooses round by round'),
+]
 TopkCap = Annotated[int, Field(ge=1, le=1024, description="children of one node at most")]
 TargetTemperature = Annotated[Temperature, Field(description="sampling temperature of the target; 0 is greedy")]
 DraftTemperature = Annotated[
@@ -163,11 +167,12 @@ class LiveParams(ModelParams):
     top_k: TopK = 0
     top_p: TopP = 1.0
     min_p: MinP = 0.0
-    budget: TreeBudget = 16
+    budget: ChosenBudget = 16
     topk_cap: TopkCap = 4
     draft_temperature: DraftTemperature = 1.0
     extra_budgets: Annotated[
-        list[Budget], Field(description="further budgets measured at the highest temperature; may be empty")
+        list[Budget | Literal["auto"]],
+        Field(description="further budgets measured at the highest temperature; may be empty"),
     ] = [4, 8]
     max_new_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens generated for each prompt")] = 64
     repeats: Annotated[int, Field(ge=1, le=100, description="measurements of each setting")] = 1

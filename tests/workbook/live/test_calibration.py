@@ -79,7 +79,7 @@ def nodes() -> pd.DataFrame:
     params = LiveParams.from_mapping(
         {"prompts": PROMPTS, "temperatures": [0.0, 1.0], "budget": 9, "topk_cap": 3, "max_new_tokens": 100}
     )
-    return collect(tiny_pair(), params, [f"{a} {b}" for a in range(1, 8) for b in range(1, 8)])
+    return collect(tiny_pair(), params, [f"{a} {b}" for a in range(1, 8) for b in range(1, 8)], budget=params.budget)
 
 
 def test_collect_has_every_prompt_at_every_temperature(nodes: pd.DataFrame) -> None:
@@ -160,7 +160,7 @@ def test_deep_nodes_count_as_the_deepest() -> None:
 
 def test_a_run_that_drafts_nothing_has_empty_tables() -> None:
     params = LiveParams.from_mapping({"budget": 0, "max_new_tokens": 3, "temperatures": [1.0]})
-    nodes = collect(tiny_pair(), params, PROMPTS)
+    nodes = collect(tiny_pair(), params, PROMPTS, budget=params.budget)
     assert nodes.columns.tolist() == NODE_COLUMNS
     assert len(reliability(nodes)) == len(acceptance_lengths(nodes)) == 0
 

@@ -173,7 +173,7 @@ def by_hand() -> Measurements:
                 generations.append(where | {"tokens": tokens, "rounds": count, "decode_ms": decode_ms})
                 own = STAGE_MS if strategy == "tree" else {stage: 10.0 for stage in STAGES}
                 rounds.append(where | {"round": 0} | {f"{stage}_ms": ms for stage, ms in own.items()})
-    return Measurements(pd.DataFrame(generations), pd.DataFrame(rounds), 2, 2, "")
+    return Measurements(pd.DataFrame(generations), pd.DataFrame(rounds), 2, 2, "", None)
 
 
 @pytest.fixture(scope="module")

@@ -79,12 +79,12 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, generation: int, how: Callable[[], 
     decoded: list[int] = []
     original = live._decode
 
-    def decode(*arguments: Any, seed: int, tokens: int) -> Any:
+    def decode(*arguments: Any, seed: int, tokens: int, **others: Any) -> Any:
         if tokens != live.WARM_UP_TOKENS:
             if len(decoded) == generation - 1:
                 how()
             decoded.append(seed)
-        return original(*arguments, seed=seed, tokens=tokens)
+        return original(*arguments, seed=seed, tokens=tokens, **others)
 
     monkeypatch.setattr(live, "_decode", decode)
     return decoded

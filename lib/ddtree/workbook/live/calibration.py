@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 from scipy.stats import binomtest, norm
 
+from ddtree.budget import AutoBudget
 from ddtree.decode import Step, generate
 from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams, target_probs
@@ -67,8 +68,8 @@ def node_rows(step: Step, sampling: Sequence[SamplingParams] | SamplingParams) -
     return found.assign(round=step.number)
 
 
-def collect(pair: Pair, params: LiveParams, prompts: Sequence[str]) -> pd.DataFrame:
-    """Every drafted node of the main tree setting, all prompts decoded as one batch at each temperature.
+def collect(pair: Pair, params: LiveParams, prompts: Sequence[str], *, budget: int | AutoBudget) -> pd.DataFrame:
+    """Every drafted node of trees of `budget`, all prompts decoded as one batch at each temperature.
 
     Columns `NODE_COLUMNS`. Raises what `generate` raises.
     """
@@ -83,7 +84,7 @@ def collect(pair: Pair, params: LiveParams, prompts: Sequence[str]) -> pd.DataFr
             strategy="tree",
             sampling=sampling,
             max_new_tokens=params.max_new_tokens,
-            budget=params.budget,
+            budget=budget,
             topk_cap=params.topk_cap,
             draft_temperature=params.draft_temperature,
             seed=[params.seed + request for request in range(len(prompts))],

@@ -6,13 +6,16 @@ rerun of the same continues after the last whole one; `close_record` removes it 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ddtree
+from ddtree.budget import RoundCost
 from ddtree.models.zoo import Pair
 from ddtree.workbook.machine import environment
 from ddtree.workbook.params import LiveParams
@@ -46,10 +49,12 @@ class LiveRecord:
         record = cls(path, _identity(pair, params))
         if not record._sidecar.is_file():
             path.unlink(missing_ok=True)
+            record._cost.unlink(missing_ok=True)
         elif differing := record._differing():
             aside = _free_name(path)
             if path.is_file():
                 path.replace(aside)
+            record._cost.unlink(missing_ok=True)
             print(f"{path.name} is of a run with another {', '.join(differing)}; it is now {aside.name}.", flush=True)
         else:
             record._drop_torn_line()
@@ -59,6 +64,18 @@ class LiveRecord:
     def append(self, row: dict[str, object]) -> None:
         """Add a generation and wait until it is on disk. Raises RecordError."""
         append_jsonl(self.path, row)
+
+    def round_cost(self, measure: Callable[[], RoundCost]) -> RoundCost:
+        """What a round costs, measured once: a record that is continued goes on with the cost that it began with."""
+        if not self._cost.is_file():
+            write_text(self._cost, json.dumps(dataclasses.asdict(measure())) + "\n")
+        try:
+            found = json.loads(self._cost.read_text(encoding="utf-8"))
+            return RoundCost(tuple(found["budgets"]), tuple(found["ms"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise RecordError(
+                f"{self._cost} holds no cost of a round ({error}); remove it to measure afresh."
+            ) from error
 
     def rows(self) -> list[dict[str, Any]]:
         """All whole lines, in the order in which they were measured. Raises RecordError."""
@@ -75,6 +92,10 @@ class LiveRecord:
                     f"line {number} of {self.path} is no JSON ({error}); move the file away to measure afresh."
                 ) from error
         return rows
+
+    @property
+    def _cost(self) -> Path:
+        return self.path.with_suffix(".cost.json")
 
     @property
     def _sidecar(self) -> Path:
