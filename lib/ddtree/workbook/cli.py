@@ -1,7 +1,12 @@
-"""The `ddtree` command: fetch a model, run a notebook to one HTML file, rebuild a report."""
+"""The `ddtree` command: look at the machine, fetch a model, run a notebook to one HTML file, rebuild a report."""
+
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
+from ddtree.workbook.commands.console import EXIT_CODES
+from ddtree.workbook.commands.doctor import doctor
 from ddtree.workbook.commands.fetch import fetch
 from ddtree.workbook.commands.report import report
 from ddtree.workbook.commands.run import run
@@ -11,8 +16,35 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="DDTree speculative decoding with temperature: run the notebooks and share what they show.\n\n"
-    "Exit codes: 0 all went well, 1 the run (or fetch, or report) failed, 2 the parameters or arguments are wrong.",
 )
-for command in (fetch, run, report):
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ddtree {version('ddtree')}")
+        raise typer.Exit
+
+
+@app.callback(
+    help=f"""DDTree speculative decoding with temperature: run the notebooks and share what they show.
+
+\b
+Examples:
+  ddtree doctor                                   what is usable on this machine
+  ddtree fetch                                    the default model, once
+  ddtree run 03_live -f params/live/quick.yaml    a notebook to one HTML file
+
+\b
+{EXIT_CODES}
+"""
+)
+def ddtree(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+for command in (doctor, fetch, run, report):
     app.command()(command)

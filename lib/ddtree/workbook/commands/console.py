@@ -10,6 +10,10 @@ from ddtree.workbook.paths import project_root
 
 RUN_FAILED = 1
 BAD_PARAMETERS = 2
+EXIT_CODES = """Exit codes, of every command:
+  0  all went well
+  1  the work was begun and failed, or (doctor) something needed is missing
+  2  a parameter or argument is wrong; nothing was begun"""
 
 
 def shown(path: Path) -> str:

@@ -4,7 +4,6 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
@@ -37,5 +36,4 @@ def _unfolded(tables: dict[str, list[str]], extra: str, project: str) -> list[Re
 
 
 def _applying(lines: list[str]) -> list[Requirement]:
-    here = {**default_environment(), "extra": ""}
-    return [line for line in map(Requirement, lines) if line.marker is None or line.marker.evaluate(here)]
+    return [line for line in map(Requirement, lines) if line.marker is None or line.marker.evaluate()]

@@ -1,0 +1,96 @@
+"""`ddtree doctor` on this machine: one line a finding, an exit code that tells, and JSON with the same in it."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from ddtree.workbook.cli import app
+from ddtree.workbook.doctor import examination
+from ddtree.workbook.doctor.finding import Finding
+from ddtree.workbook.doctor.text import as_json, as_text, usable
+from typer.testing import CliRunner, Result
+
+FINE = Finding("gpu", "warning", "none", "a remedy")
+BROKEN = Finding("torch", "missing", "not installed", 'pip install "torch==2.13.0"')
+
+
+def doctor(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["doctor", *arguments])
+
+
+def state(result: Result, subject: str) -> str:
+    (found,) = [line["state"] for line in json.loads(result.stdout)["findings"] if line["subject"] == subject]
+    return str(found)
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DDTREE_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_text_has_a_line_for_each_finding_and_a_verdict() -> None:
+    assert as_text([FINE, BROKEN]).splitlines() == [
+        "warning  gpu    none",
+        "                > a remedy",
+        "missing  torch  not installed",
+        '                > pip install "torch==2.13.0"',
+        "",
+        "Not usable yet: torch.",
+    ]
+    assert as_text([FINE]).endswith("\nThe workbook is usable here.")
+
+
+def test_only_what_is_missing_makes_it_unusable() -> None:
+    assert usable([FINE])
+    assert not usable([FINE, BROKEN])
+    assert json.loads(as_json([BROKEN])) == {
+        "usable": False,
+        "findings": [
+            {
+                "subject": "torch",
+                "state": "missing",
+                "detail": "not installed",
+                "remedy": 'pip install "torch==2.13.0"',
+            }
+        ],
+    }
+
+
+def test_exit_code_follows_the_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for findings, code in (([FINE], 0), ([FINE, BROKEN], 1)):
+        monkeypatch.setattr(examination, "examine", lambda executable, findings=findings: findings)
+        assert doctor().exit_code == code
+        assert doctor("--json").exit_code == code
+
+
+def test_machine_without_the_model(empty_cache: Path) -> None:
+    done = doctor("--json")
+    assert done.exit_code == 1
+    assert state(done, "model smollm2-135m") == "missing"
+    assert state(done, "verify on cpu") == state(done, "packages") == state(done, "python") == "ok"
+    assert list(empty_cache.iterdir()) == []
+
+
+def test_machine_without_torch(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    done = doctor("--json")
+    assert done.exit_code == 1
+    assert state(done, "models") == "missing"
+    assert state(done, "memory") in ("ok", "warning")
+
+
+def test_subjects_are_told_apart() -> None:
+    subjects = [finding.subject for finding in examination.examine("python")]
+    assert len(subjects) == len(set(subjects))
+
+
+def test_outside_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ddtree.workbook import paths
+
+    monkeypatch.setattr(paths, "PROJECT_NAME", "another")
+    monkeypatch.chdir(tmp_path)
+    done = doctor()
+    assert done.exit_code == 2
+    assert "start from inside the repository" in done.stderr

@@ -1,0 +1,113 @@
+"""Python, processor, GPU, backends and programs: each situation that differs to a user has its own sentence."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+from ddtree.models import zoo
+from ddtree.verify import BackendStatus
+from ddtree.workbook.doctor.backends import examine_backends
+from ddtree.workbook.doctor.gpu import Gpu, examine_gpu, this_gpu
+from ddtree.workbook.doctor.interpreter import examine_python
+from ddtree.workbook.doctor.processor import Processor, examine_processor, this_processor
+from ddtree.workbook.doctor.programs import examine_browser, examine_snakemake
+from packaging.specifiers import SpecifierSet
+
+REFERENCE = BackendStatus("reference", True, "runs anywhere")
+SGL_NOT_HERE = BackendStatus("sgl", False, "sgl_kernel is not installed")
+SGL = BackendStatus("sgl", True, "its trial run gave the reference's tokens")
+
+
+@pytest.mark.parametrize(("version", "state"), [("3.11.0", "ok"), ("3.13.2", "ok"), ("3.10.13", "missing")])
+def test_python(version: str, state: str) -> None:
+    finding = examine_python(version, ".venv/bin/python", SpecifierSet(">=3.11"))
+    assert finding.state == state
+    assert version in finding.detail
+
+
+def test_idle_processor_with_bf16_units_is_in_order() -> None:
+    findings = examine_processor(Processor(("amx_bf16",), physical_cores=4, torch_threads=4, load=0.1))
+    assert [finding.state for finding in findings] == ["ok", "ok"]
+    assert "bfloat16" in findings[0].detail
+
+
+def test_processor_without_bf16_units_computes_in_float32() -> None:
+    units, _ = examine_processor(Processor((), physical_cores=1, torch_threads=1, load=0.0))
+    assert units.state == "warning"
+    assert "1 physical core, no bf16 units: dtype float32" in units.detail
+
+
+@pytest.mark.parametrize(
+    ("threads", "load", "words"),
+    [(8, 0.0, "takes 8 threads on 4"), (4, 3.5, "other work loads these cores (3.5 on 4)")],
+)
+def test_crowded_cores_are_a_warning(threads: int, load: float, words: str) -> None:
+    _, use = examine_processor(Processor(("amx_bf16",), physical_cores=4, torch_threads=threads, load=load))
+    assert use.state == "warning"
+    assert words in use.detail
+
+
+def test_units_are_those_that_decide_the_dtype_of_a_model() -> None:
+    assert bool(this_processor(torch_threads=1).bf16_units) == (zoo._best_dtype("cpu") == "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "state", "words"),
+    [
+        (Gpu(True, "13.0", ("H200",), (139.8,)), "ok", "H200 (140 GiB), torch built for CUDA 13.0"),
+        (Gpu(False, None, (), ()), "warning", "none: models run on the CPU"),
+        (Gpu(True, None, (), ()), "warning", "this torch is a CPU build"),
+        (Gpu(True, "13.0", (), ()), "warning", "finds no device"),
+    ],
+)
+def test_gpu(gpu: Gpu, state: str, words: str) -> None:
+    finding = examine_gpu(gpu)
+    assert finding.state == state
+    assert words in finding.detail
+
+
+@pytest.mark.parametrize("devices", [0, 2])
+def test_gpu_facts_are_torchs(devices: int) -> None:
+    cuda = SimpleNamespace(
+        is_available=lambda: devices > 0,
+        device_count=lambda: devices,
+        get_device_properties=lambda device: SimpleNamespace(name=f"card {device}", total_memory=(device + 1) * 2**30),
+    )
+    gpu = this_gpu(SimpleNamespace(cuda=cuda, version=SimpleNamespace(cuda="13.0")))
+    assert gpu.names == ("card 0", "card 1")[:devices]
+    assert gpu.memory_gib == (1.0, 2.0)[:devices]
+
+
+@pytest.mark.parametrize(
+    ("device", "report", "state"),
+    [
+        ("cpu", [SGL_NOT_HERE, REFERENCE], "ok"),
+        ("cuda", [SGL_NOT_HERE, REFERENCE], "warning"),
+        ("cuda", [SGL, REFERENCE], "ok"),
+        ("cuda", [SGL_NOT_HERE], "missing"),
+    ],
+)
+def test_backends(device: str, report: list[BackendStatus], state: str) -> None:
+    finding = examine_backends(device, report)
+    assert (finding.subject, finding.state) == (f"verify on {device}", state)
+    assert all(status.reason in finding.detail for status in report)
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "words"),
+    [
+        ({}, "warning", "no Chromium or Chrome"),
+        ({"google-chrome": "/usr/bin/google-chrome"}, "warning", "need chromedriver too"),
+        ({"chromium": "/usr/bin/chromium", "chromedriver": "/usr/bin/chromedriver"}, "ok", "/usr/bin/chromium"),
+    ],
+)
+def test_browser(found: dict[str, str], state: str, words: str) -> None:
+    finding = examine_browser(found)
+    assert finding.state == state
+    assert words in finding.detail
+
+
+def test_snakemake_is_for_sweeps_alone() -> None:
+    assert examine_snakemake("9.27.1", "pip").state == "ok"
+    absent = examine_snakemake(None, f"{sys.executable} -m pip")
+    assert (absent.state, absent.remedy) == ("warning", f"{sys.executable} -m pip install snakemake")

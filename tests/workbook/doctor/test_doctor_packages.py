@@ -1,0 +1,106 @@
+"""Packages that are absent, too old, too new or merely another version are told apart, with the command that mends."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from ddtree.workbook.doctor.packages import examine_package, examine_packages, examine_tools, installed_versions
+from ddtree.workbook.doctor.pins import Pins, read_pins
+from ddtree.workbook.doctor.serving import examine_serving
+from packaging.requirements import Requirement
+
+PYPROJECT = """
+[project]
+name = "ddtree"
+requires-python = ">=3.11"
+dependencies = ["torch>=2.11,<2.14", "numpy>=2.2", "colorama>=0.4; sys_platform == 'nowhere'"]
+[project.optional-dependencies]
+workbook = ["torch==2.13.0"]
+gpu = ["sglang==0.5.16", "torch==2.11.0"]
+tools = ["pytest>=9.0", "ruff>=0.14"]
+dev = ["ddtree[workbook,tools]", "types-PyYAML>=6"]
+"""
+WORKBOOK = {"torch": "2.13.0+cpu", "numpy": "2.4.6"}
+SERVING = {"torch": "2.11.0+cu130", "numpy": "2.3.5", "sglang": "0.5.16"}
+PIP = ".venv/bin/python -m pip"
+
+
+@pytest.fixture
+def pins(tmp_path: Path) -> Pins:
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
+    return read_pins(tmp_path / "pyproject.toml")
+
+
+def test_extras_are_unfolded_and_other_systems_lines_left_out(pins: Pins) -> None:
+    assert [line.name for line in pins.always] == ["torch", "numpy"]
+    dev = {str(line) for line in pins.extras["dev"]}
+    assert dev == {"types-PyYAML>=6", "torch==2.13.0", "pytest>=9.0", "ruff>=0.14"}
+
+
+@pytest.mark.parametrize(("installed", "extra"), [(WORKBOOK, "workbook"), (SERVING, "gpu")])
+def test_each_environment_is_judged_by_its_own_pins(pins: Pins, installed: Mapping[str, str], extra: str) -> None:
+    (finding,) = examine_packages(pins, installed, PIP)
+    assert finding.state == "ok"
+    assert f"[{extra}]" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "state", "words"),
+    [
+        ("torch==2.13.0", None, "missing", "not installed"),
+        ("torch==2.13.0", "2.12.1", "missing", "2.12.1 is too old"),
+        ("torch==2.13.0", "2.14.0", "warning", "2.14.0 is too new"),
+        ("torch>=2.11,<2.14", "2.14", "warning", "too new"),
+        ("torch>=2.11,<2.14", "2.10.9", "missing", "too old"),
+        ("numpy!=2.5.0", "2.5.0", "missing", "another version"),
+        ("torch==2.13.0", "nightly", "missing", "another version"),
+        ("numpy<3", "3.0", "warning", "too new"),
+        ("numpy==2.*", "3.0", "warning", "too new"),
+    ],
+)
+def test_deviation_is_named_with_its_command(line: str, found: str | None, state: str, words: str) -> None:
+    wanted = Requirement(line)
+    installed = {} if found is None else {wanted.name: found}
+    finding = examine_package(wanted, installed, PIP)
+    assert finding is not None
+    assert (finding.subject, finding.state) == (wanted.name, state)
+    assert words in finding.detail
+    assert finding.remedy == f'{PIP} install "{wanted}"'
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [("torch==2.13.0", "2.13.0+cpu"), ("numpy>=2.2", "2.2"), ("types-PyYAML>=6", "6.0.12"), ("a>=1", "1.1rc1")],
+)
+def test_what_meets_the_requirement_is_no_finding(line: str, found: str) -> None:
+    assert examine_package(Requirement(line), {Requirement(line).name.lower(): found}, PIP) is None
+
+
+def test_a_package_with_two_lines_is_told_once(pins: Pins) -> None:
+    findings = examine_packages(pins, {"numpy": "2.4.6"}, PIP)
+    assert [(finding.subject, finding.state) for finding in findings] == [("torch", "missing")]
+    assert "torch==2.13.0" in findings[0].detail
+
+
+def test_absent_tools_are_a_warning_in_one_line(pins: Pins) -> None:
+    assert examine_tools(pins, {"pytest": "9.2.0", "ruff": "0.17"}, PIP).state == "ok"
+    finding = examine_tools(pins, {"pytest": "8.0"}, PIP)
+    assert finding.state == "warning"
+    assert finding.remedy == f'{PIP} install "pytest>=9.0" "ruff>=0.14"'
+
+
+def test_serving_names_its_versions_or_what_deviates(pins: Pins) -> None:
+    assert examine_serving(pins, SERVING, PIP).detail == "sglang 0.5.16, torch 2.11.0+cu130"
+    assert "environment-gpu.yml" in examine_serving(pins, WORKBOOK, PIP).remedy
+    newer = examine_serving(pins, {**SERVING, "sglang": "0.5.23"}, PIP)
+    assert newer.state == "warning"
+    assert "sglang: 0.5.23 is too new" in newer.detail
+
+
+def test_installed_versions_are_those_of_this_interpreter() -> None:
+    import torch
+
+    installed = installed_versions()
+    assert installed["torch"] == torch.__version__
+    assert "ddtree" in installed
+    assert all(name == name.lower() and "_" not in name for name in installed)
