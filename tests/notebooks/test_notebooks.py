@@ -29,7 +29,7 @@ TINY: dict[str, dict[str, Any]] = {
         "prompts": ["Explain in three sentences why the sky is blue.", "Give me five tips for a job interview."],
         "temperatures": [0.0, 1.0],
         "budget": 8,
-        "extra_budgets": [4],
+        "extra_budgets": [4, "auto"],
         "max_new_tokens": 8,
         "bootstrap": 100,
         "regression_prompts": 1,
@@ -38,7 +38,7 @@ TINY: dict[str, dict[str, Any]] = {
         "diversity_tokens": 12,
     },
 }
-FIGURES = {"01_tree": 3, "02_kernel": 1, "03_live": 6}
+FIGURES = {"01_tree": 3, "02_kernel": 1, "03_live": 7}
 FACTS = {"model", "drafter", "dtype", "device", "attention", "packed_linears", "block_size"}
 
 
