@@ -17,8 +17,15 @@ def fetch(
 
     \b
     Examples:
-      ddtree fetch
-      ddtree fetch smollm2-135m --verify
+      ddtree fetch                          the default model, in the cache that `ddtree doctor` names
+      ddtree fetch smollm2-135m --verify    what is damaged there is made again
+      ddtree fetch Qwen/Qwen3-8B            a hub model, in the hub's own cache
+
+    \b
+    Exit codes:
+      0  the model is there, and its folder is printed
+      1  it could not be had, or what is cached cannot be verified
+      2  an argument is wrong
     """
     from ddtree.models import zoo  # loads torch
 
