@@ -198,8 +198,8 @@ class SweepParams(NotebookParams):
     """05_sweep: what a sweep of live runs says about temperature and budget. It loads no model."""
 
     sweep_dir: Text = Field(
-        "outputs/sweeps/quick",
-        description="folder of the sweep, with sweep.json and cells, relative to the project root",
+        "outputs/sweeps/temperature-budget",
+        description="sweep to read (sweep.json, cells), relative to the project root",
     )
     topk_cap: Annotated[int, Field(ge=0, le=1024, description="only runs of this top-k cap; 0 is every one")] = 0
     draft_temperature: Annotated[
