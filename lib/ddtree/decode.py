@@ -145,9 +145,8 @@ def generate(
     if depth and drafter is not None:
         draft_session = drafter.open(session.prompt_features, session.prompt_lengths, room=max(limits))
     done = [Generation(prompt=prompt) for prompt in ids]
-    prefill_ms = clock.lap()
-    for generation in done:
-        generation.prefill_ms = prefill_ms
+    prefill: dict[str, float] = {}
+    clock.lap(prefill, "prefill")
 
     active = list(range(len(ids)))
     trust = Trust.fresh(len(ids), target.device)
@@ -155,38 +154,39 @@ def generate(
     number = 0
     while active:
         times: dict[str, float] = {}
-        clock.lap()
+        clock.restart()
         if draft_session is None:
             tree = _root_alone(roots)
             times["draft"] = times["build"] = 0.0
         else:
             draft_logits = draft_session.draft(roots, depth)
-            times["draft"] = clock.lap()
+            clock.lap(times, "draft")
             tree = build_tree(
                 draft_logits, roots, budget=budget, topk_cap=topk_cap, draft_temperature=draft_temperatures
             )
             if auto is not None:
                 tree = tree.cut(auto.sizes(tree, trust.ratio))
-            times["build"] = clock.lap()
+            clock.lap(times, "build")
         tables = compile_retrieve(tree)
         coins, final_coins = step_coins(
             [seeds[r] for r in active], [number] * len(active), tree.width, device=target.device
         )
         mask = session.mask(tree)
-        times["compile"] = clock.lap()
+        clock.lap(times, "compile")
         logits = session.verify(tree, mask)
-        times["verify"] = clock.lap()
+        clock.lap(times, "verify")
         result = sample_tree(tree, tables, logits, [params[r] for r in active], coins, final_coins, backend=backend)
-        times["sample"] = clock.lap()
+        clock.lap(times, "sample")
         prefix_len = session.prefix_len
         commit = plan_commit(tree, result, prefix_len)
-        features = session.commit(commit)
+        emitted, lengths, sizes = _on_host(commit, tree)
+        features = session.commit(commit, lengths)
         if draft_session is not None:
-            draft_session.extend(features, commit.lengths)
+            draft_session.extend(features, commit.lengths, lengths)
         if auto is not None:
             trust.update(tree, result.accept_count)
-        running = _keep_tokens(done, active, tree, commit, limits, target.eos_ids, times)
-        times["commit"] = clock.lap()
+        running = _keep_tokens(done, active, emitted, sizes, limits, target.eos_ids, times)
+        clock.lap(times, "commit")
         if on_step is not None:
             on_step(Step(number, list(active), prefix_len, tree, tables, logits, coins, final_coins, result, commit))
         roots, number = commit.next_root, number + 1
@@ -198,8 +198,10 @@ def generate(
             trust.select(rows)
             if draft_session is not None:
                 draft_session.select(rows)
+    clock.stop()
     for generation in done:
         generation.text = target.decode(generation.tokens)
+        generation.prefill_ms = prefill["prefill"]
     return done
 
 
@@ -257,38 +259,67 @@ def measure_round_cost(
 
 
 class StageClock:
-    """Milliseconds between laps; on CUDA a lap waits for the device, so that a stage's time is its own."""
+    """Milliseconds of stages, each entered into its round's record under its name.
+
+    On CUDA the device's own events are read, and `stop` waits for them: a lap costs a round nothing.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._wait = torch.cuda.synchronize if device.type == "cuda" else None
-        self._last = time.perf_counter()
+        self._on_cuda = device.type == "cuda"
+        self._laps: list[tuple[dict[str, float], str, torch.cuda.Event, torch.cuda.Event]] = []
+        self.restart()
 
-    def lap(self) -> float:
-        if self._wait is not None:
-            self._wait()
-        now = time.perf_counter()
-        elapsed, self._last = now - self._last, now
-        return 1e3 * elapsed
+    def restart(self) -> None:
+        """What comes until the next lap begins here."""
+        self._last = self._now()
+
+    def lap(self, times: dict[str, float], stage: str) -> None:
+        """Enter the milliseconds since the last lap or restart into `times[stage]`; on CUDA, once stopped."""
+        last, self._last = self._last, self._now()
+        if isinstance(last, float) and isinstance(self._last, float):
+            times[stage] = 1e3 * (self._last - last)
+        else:
+            times[stage] = 0.0
+            self._laps.append((times, stage, last, self._last))  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """Wait for the device and enter what its events say."""
+        if self._laps:
+            torch.cuda.synchronize()
+        for times, stage, start, end in self._laps:
+            times[stage] = start.elapsed_time(end)
+
+    def _now(self) -> float | torch.cuda.Event:
+        if not self._on_cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+def _on_host(commit: Commit, tree: DraftTree) -> tuple[list[list[int]], list[int], list[int]]:
+    """Each row's tokens, how many they are, and its tree's size; reading them is what waits for the device."""
+    rows = torch.cat([tree.sizes[:, None], commit.lengths[:, None], commit.tokens], dim=1).tolist()
+    return [row[2 : 2 + row[1]] for row in rows], [row[1] for row in rows], [row[0] for row in rows]
 
 
 def _keep_tokens(
     done: list[Generation],
     active: Sequence[int],
-    tree: DraftTree,
-    commit: Commit,
+    emitted: Sequence[Sequence[int]],
+    sizes: Sequence[int],
     limits: Sequence[int],
     eos_ids: Collection[int],
     times: dict[str, float],
 ) -> list[int]:
     """Append each request's kept tokens and record; returns the batch rows that go on."""
     running = []
-    emitted, lengths, sizes = commit.tokens.tolist(), commit.lengths.tolist(), tree.sizes.tolist()
     for row, request in enumerate(active):
         generation = done[request]
         remaining = limits[request] - len(generation.tokens)
-        kept, generation.reason = finish_step(emitted[row][: lengths[row]], eos_ids=eos_ids, remaining=remaining)
+        kept, generation.reason = finish_step(emitted[row], eos_ids=eos_ids, remaining=remaining)
         generation.tokens += kept
-        drafts = min(lengths[row] - 1, len(kept))
+        drafts = min(len(emitted[row]) - 1, len(kept))
         generation.steps.append(StepRecord(sizes[row], drafts, len(kept), len(active), times))
         if generation.reason is None:
             running.append(row)

@@ -171,7 +171,8 @@ def step_coins(
     seeds: Sequence[int], steps: Sequence[int], width: int, device: torch.device | str = "cpu"
 ) -> tuple[Tensor, Tensor]:
     """Coins of a batch: float32 [bs, width] and float32 [bs]; see `request_coins`."""
-    drawn = [request_coins(seed, step, width) for seed, step in zip(seeds, steps, strict=True)]
-    nodes = np.stack([coins for coins, _ in drawn]) if drawn else np.zeros((0, width), np.float32)
-    finals = np.array([final for _, final in drawn], dtype=np.float32)
-    return torch.from_numpy(nodes).to(device), torch.from_numpy(finals).to(device)
+    drawn = np.zeros((len(seeds), width + 1), np.float32)
+    for row, seed, step in zip(drawn, seeds, steps, strict=True):
+        row[1:], row[0] = request_coins(seed, step, width)
+    coins = torch.from_numpy(drawn).to(device, non_blocking=True)  # one copy, which a GPU makes while the host goes on
+    return coins[:, 1:].contiguous(), coins[:, 0].contiguous()

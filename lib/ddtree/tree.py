@@ -193,15 +193,17 @@ def build_tree(
 
 def _best_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
     """The likeliest `branch` tokens of each position with their log-probabilities, best first, ties to the lower id."""
-    scale = torch.as_tensor(temperature, dtype=torch.float32)
+    scale = torch.as_tensor(temperature, dtype=torch.float32)  # a tensor on a GPU is not looked at: that would wait
     if scale.device.type == "cpu" and not bool(((scale > 0) & scale.isfinite()).all()):
         raise ValueError(f"draft_temperature is {temperature}; it divides logits, so it must be above 0.")
     if branch == 0 or logits.shape[1] == 0:
         none = torch.zeros(*logits.shape[:2], branch, device=logits.device)
         return none.long(), none
     scaled = logits.float()
-    if isinstance(temperature, Tensor) or temperature != 1.0:
+    if isinstance(temperature, Tensor):
         scaled = scaled / scale.to(logits.device).reshape(-1, 1, 1)
+    elif temperature != 1.0:
+        scaled = scaled / temperature
     logps, tokens = _top_k_by_id(scaled.log_softmax(dim=-1), branch)
     return tokens, torch.where(logps.isnan(), -torch.inf, logps)  # a position without a distribution drafts nothing
 

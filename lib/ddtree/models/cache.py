@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -56,22 +57,28 @@ class RowCache(Cache):
         end = self.longest + n
         return layer[0, :, :, :end], layer[1, :, :, :end]
 
-    def advance(self, counts: Tensor) -> None:
-        """Commit the first `counts[b]` (int64 [bs]) of the rows the last pass appended."""
-        self.lengths = self.lengths + counts
-        self._host_lengths = self.lengths.tolist()
+    def advance(self, counts: Tensor, on_host: Sequence[int] | None = None) -> None:
+        """Commit the first `counts[b]` (int64 [bs]) of the rows the last pass appended.
 
-    def keep(self, path: Tensor, counts: Tensor) -> None:
+        `on_host` holds the same numbers; without it the device is waited for.
+        """
+        grown = counts.tolist() if on_host is None else on_host
+        self.lengths = self.lengths + counts
+        self._host_lengths = [length + more for length, more in zip(self._host_lengths, grown, strict=True)]
+
+    def keep(self, path: Tensor, counts: Tensor, on_host: Sequence[int] | None = None) -> None:
         """Commit the appended rows of `path` (int64 [bs, m], -1 padded, `counts[b]` real), gathered in place.
 
-        The gather materialises before the write, so a slot may be both source and destination.
+        The gather materialises before the write, so a slot may be both source and destination. `on_host` as in
+        `advance`.
         """
+        kept = counts.tolist() if on_host is None else on_host
         if self._store is not None:
-            path = path[:, : int(counts.max())]  # padding may reach beyond the pass, and beyond the room
+            path = path[:, : max(kept)]  # padding may reach beyond the pass, and beyond the room
             steps = torch.arange(path.shape[1], device=path.device)
             source = torch.where(path < 0, steps, path)  # padding copies a row onto itself, to be forgotten
             if path.shape[0] == 1:
-                start, m = self._host_lengths[0], int(counts[0])
+                start, m = self._host_lengths[0], kept[0]
                 rows = self._store[:, :, 0, :, start:]
                 rows[..., :m, :] = rows.index_select(3, source[0, :m])
             else:
@@ -80,7 +87,7 @@ class RowCache(Cache):
                 moved = store[batch, self.lengths[:, None] + source]
                 steps = torch.where(path < 0, source, steps)
                 store[batch, self.lengths[:, None] + steps] = moved
-        self.advance(counts)
+        self.advance(counts, kept)
 
     def crop(self, tokens_to_remove: int) -> None:
         """Always raises: transformers' own would find no layers here, remove nothing and say nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ class DrafterSession:
         self.cache = RowCache(layers, features.shape[0], capacity, features.device)
         self._pending = features
         self._pending_lengths = lengths
+        self._pending_on_host = lengths.tolist()
 
     @torch.inference_mode()
     def draft(self, root_tokens: Tensor, depth: int) -> Tensor:
@@ -66,14 +68,19 @@ class DrafterSession:
             past_key_values=self.cache,
             use_cache=True,
         )
-        self.cache.advance(self._pending_lengths)
+        self.cache.advance(self._pending_lengths, self._pending_on_host)
         self._pending = self._pending[:, :0]
         self._pending_lengths = torch.zeros_like(self._pending_lengths)
+        self._pending_on_host = [0] * bs
         return model.compute_logits(hidden[:, 1 : depth + 1], target.output_head)
 
-    def extend(self, features: Tensor, lengths: Tensor) -> None:
-        """Context rows of the tokens just committed: features [bs, m, F], `lengths[b]` of them real."""
-        self._pending = features[:, : int(lengths.max())]
+    def extend(self, features: Tensor, lengths: Tensor, on_host: Sequence[int] | None = None) -> None:
+        """Context rows of the tokens just committed: features [bs, m, F], `lengths[b]` of them real.
+
+        `on_host` holds the same numbers; without it the device is waited for.
+        """
+        self._pending_on_host = lengths.tolist() if on_host is None else list(on_host)
+        self._pending = features[:, : max(self._pending_on_host)]
         self._pending_lengths = lengths
 
     def select(self, rows: Tensor) -> None:
@@ -81,7 +88,8 @@ class DrafterSession:
         self.cache.select(rows)
         self._pending_lengths = self._pending_lengths.index_select(0, rows)
         # Cut to the rows that stay: a batch of one has no mask to hide padding.
-        longest = max(self._pending_lengths.tolist(), default=0)  # none at all once every request is done
+        self._pending_on_host = self._pending_lengths.tolist()
+        longest = max(self._pending_on_host, default=0)  # none at all once every request is done
         self._pending = self._pending.index_select(0, rows)[:, :longest]
 
     def _mask(self, n: int) -> Tensor:

@@ -127,12 +127,13 @@ class TargetSession:
         return logits
 
     @torch.inference_mode()
-    def commit(self, commit: Commit) -> Tensor:
+    def commit(self, commit: Commit, lengths: Sequence[int] | None = None) -> Tensor:
         """Keep KV of the accepted path, in place; returns features [bs, max_depth+1, F] of its nodes (padding: root).
 
-        Without feature layers the result has F = 0.
+        `lengths` is the host's copy of `commit.lengths`; without it the device is waited for. Without feature layers
+        the result has F = 0.
         """
-        self.cache.keep(commit.path, commit.lengths)
+        self.cache.keep(commit.path, commit.lengths, lengths)
         path = commit.path.clamp(min=0)
         if not self._target._feature_layers:
             return torch.zeros(*path.shape, 0, device=path.device)
