@@ -10,6 +10,7 @@ from ddtree.workbook.commands.doctor import doctor
 from ddtree.workbook.commands.fetch import fetch
 from ddtree.workbook.commands.report import report
 from ddtree.workbook.commands.run import run
+from ddtree.workbook.commands.sweep import sweep
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -46,5 +47,5 @@ def ddtree(
     pass
 
 
-for command in (doctor, fetch, run, report):
+for command in (doctor, fetch, run, sweep, report):
     app.command()(command)

@@ -42,12 +42,13 @@ class RunOutcome:
     failure: str
 
 
-def run_notebook(notebook: Path, params: NotebookParams, out_dir: Path) -> RunOutcome:
+def run_notebook(notebook: Path, params: NotebookParams, out_dir: Path, *, report: bool = True) -> RunOutcome:
     """Execute `notebook` with every parameter of `params` in a fresh kernel at the project root.
 
     What an earlier run left under the same three names is removed first, so that a result.json is always this
     run's. The lines that the notebook prints appear as they come, above a bar of cells on a terminal. The first
     SIGINT or SIGTERM interrupts the cell that is running, the second ends the kernel; both are failures.
+    Without `report` no report.html is built: a sweep has many runs, and each report holds all of plotly.js.
     """
     outcome = RunOutcome(out_dir / EXECUTED_NAME, out_dir / RESULT_NAME, out_dir / REPORT_NAME, "")
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -57,7 +58,8 @@ def run_notebook(notebook: Path, params: NotebookParams, out_dir: Path) -> RunOu
     if outcome.executed.is_file():
         if failure:
             _record_failure(outcome.executed, failure)
-        export(outcome.executed, outcome.report)
+        if report:
+            export(outcome.executed, outcome.report)
     return RunOutcome(outcome.executed, outcome.result, outcome.report, failure)
 
 
