@@ -107,7 +107,7 @@ def test_the_two_torches_are_told_apart(pins: Pins) -> None:
 
 
 def test_newcomers_extra_is_the_workbook_and_its_tools(pins: Pins) -> None:
-    assert set(pins.extras["dev"]) == {*pins.extras["workbook"], *pins.extras["tools"]}
+    assert set(pins.extras["dev"]) == {*pins.extras["workbook"], *pins.extras["tools"], *pins.extras["slurm"]}
 
 
 def test_a_line_that_is_no_requirement_is_refused(tmp_path: Path) -> None:
