@@ -9,10 +9,11 @@ UV := $(VENV)-uv/bin/uv
 # What PyPI's torch for Linux asks for and its CPU wheel does not.
 CUDA := cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 triton
 
-.PHONY: help report lab test lint check doctor lock clean
+.PHONY: help report sweep lab test lint check doctor lock clean
 
 help:
 	@echo "make report   run the live notebook on the default model; outputs/live-quick/report.html"
+	@echo "make sweep    a grid of live runs and its summary; SWEEP=params/sweeps/temperature-budget.yaml JOBS=1"
 	@echo "make lab      open JupyterLab here"
 	@echo "make test     lint, type check, tests, the notebooks on tiny settings"
 	@echo "make lint     what the pre-commit hooks run"
@@ -30,6 +31,12 @@ $(READY): pyproject.toml $(LOCK)
 report: $(READY)
 	$(BIN)/ddtree fetch
 	$(BIN)/ddtree run 03_live -f params/live/quick.yaml
+
+SWEEP ?= params/sweeps/temperature-budget.yaml
+JOBS ?= 1
+sweep: $(READY)
+	$(BIN)/ddtree fetch
+	$(BIN)/ddtree sweep $(SWEEP) --jobs $(JOBS)
 
 lab: $(READY)
 	$(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" notebooks/03_live.ipynb
