@@ -21,6 +21,7 @@ from ddtree.workbook.cli import app
 from ddtree.workbook.params import PARAMS, NotebookParams
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.run import RunOutcome
+from ddtree.workbook.sweep.grid import read_grid
 from tiny import DigitTokenizer
 from tiny_pair import Tokenizer, tiny_pair
 from typer.testing import CliRunner
@@ -218,6 +219,11 @@ PROFILES = [path for path in sorted(ROOT.glob("params/*/*.yaml")) if path.parent
 def test_profile_is_valid(path: Path) -> None:
     (model,) = (model for stem, model in PARAMS.items() if stem.partition("_")[2] == path.parent.name)
     model.from_yaml(path)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("params/sweeps/*.yaml")), ids=lambda path: path.stem)
+def test_sweep_is_valid(path: Path) -> None:
+    assert len(read_grid(path).points) > 1
 
 
 def test_folders_of_results_differ() -> None:
