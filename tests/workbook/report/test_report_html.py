@@ -1,6 +1,7 @@
 """The report is one file: this run's parameters on top, prose and outputs shown, code folded, nothing fetched."""
 
 import json
+import re
 from pathlib import Path
 
 import nbformat
@@ -10,11 +11,11 @@ from bs4 import BeautifulSoup, Tag
 from ddtree.workbook.params import LiveParams, TreeParams
 from ddtree.workbook.records import write_result
 from ddtree.workbook.report.export import ReportError, export
-from ddtree.workbook.report.facts import duration
+from ddtree.workbook.report.fate import duration
 from ddtree.workbook.report.figures import figure_view
 from ddtree.workbook.report.offline import without_requests
 from ddtree.workbook.report.outline import last_states
-from executed_notebook import code, figure, printed, raised, save, shown
+from executed_notebook import PLOTLY, code, figure, printed, raised, save, shown
 
 
 def page(folder: Path, *cells: nbformat.NotebookNode | str) -> BeautifulSoup:
@@ -74,6 +75,7 @@ def test_result_beside_the_notebook_fills_the_head(tmp_path: Path) -> None:
     assert "tree nodes beside the root" in one(soup, "header").text
     line = one(soup, ".facts-line").text
     assert "took 1 min 15 s" in line
+    assert f"ddtree {facts(soup)['ddtree']}" in line
     assert "seed 3" in line
 
 
@@ -83,6 +85,49 @@ def test_result_of_another_run_is_named_and_not_shown(tmp_path: Path) -> None:
     soup = page(tmp_path, "# T", code("budget = 6", tag="parameters"))
     assert facts(soup) == {"budget": "6"}
     assert "another run (budget)" in one(soup, ".banner").text
+
+
+def test_without_known_defaults_nothing_is_called_one(tmp_path: Path) -> None:
+    soup = page(tmp_path, "# T", code("model = 'small'\nbudget = 99", tag="injected-parameters"))
+    assert [row.th.text for row in soup.select(".chosen tr")] == ["model"]  # type: ignore[union-attr]
+    assert soup.select(".chosen p") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "is not valid JSON"),
+        ("[]", "has schema None"),
+        ('{"schema": 1, "notebook": "01_tree"}', "is not of a ddtree run (finished_utc: field required"),
+    ],
+)
+def test_result_that_cannot_be_read_is_named_and_the_report_is_made(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "result.json").write_text(text)
+    soup = page(tmp_path, "# T", code("budget = 5", tag="parameters"))
+    assert facts(soup) == {"budget": "5"}
+    banner = one(soup, ".banner").text
+    assert banner.startswith("The result.json beside this notebook " + reason)
+    assert str(tmp_path) not in banner
+
+
+def test_values_that_are_no_defaults_stand_openly(tmp_path: Path) -> None:
+    soup = page(
+        tmp_path,
+        "# T",
+        code("model = 'small'\nbudget = 16\nseed = 0\nprompts = ['a']\nout_dir = 'outputs/x'", tag="parameters"),
+        code("budget = 99\nseed = 0\nprompts = ['b', 'c', 'd']\nout_dir = 'outputs/y'", tag="injected-parameters"),
+    )
+    shown = [[cell.text for cell in row.select("th, td")] for row in soup.select(".chosen tr")]
+    assert shown == [
+        ["model", "small"],
+        ["budget", "99", "default 16"],
+        ["prompts", "· b\n· c\nand 1 more", "default 1 text"],
+    ]
+    assert one(soup, ".chosen p").text == "Every other parameter has its default value."
+    drawer = {row.th.text: row.td.text for row in soup.select("details tr")}  # type: ignore[union-attr]
+    assert drawer["out_dir"] == "outputs/y"
+    assert drawer["prompts"] == "· b\n· c\n· d"
+    assert len(drawer) == 5
 
 
 def test_failed_run_shows_its_error_and_what_came_before(tmp_path: Path) -> None:
@@ -185,7 +230,7 @@ def test_script_cannot_be_closed_from_inside_a_figure() -> None:
 def test_figures_with_columns_keep_room_for_each() -> None:
     layout = {"xaxis": {"domain": [0, 0.45]}, "xaxis2": {"domain": [0.55, 1]}, "xaxis3": {"domain": [0, 0.45]}}
     assert figure_view({"data": [], "layout": layout}).min_width == 600
-    assert figure_view({"data": [], "layout": {"height": 300}})[1:3] == (300, 0)
+    assert figure_view({"data": [], "layout": {"height": 300}})[2:4] == (300, 0)
 
 
 @pytest.mark.parametrize(
@@ -196,10 +241,22 @@ def test_durations_are_words(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
-def test_too_large_report_is_written_with_a_warning(tmp_path: Path) -> None:
-    notebook = save(tmp_path, "# T", code("x", printed("x" * 7 * 2**20)))
-    with pytest.warns(UserWarning, match=r"7\.\d MiB, more than 6"):
-        export(notebook, tmp_path / "report.html")
+def test_too_heavy_report_is_written_and_names_what_weighs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    heavy = figure("Very <b>many</b> points")
+    heavy.data[PLOTLY]["data"][0]["x"] = ["x" * 100] * 15_000
+    heavy.data[PLOTLY]["data"][0]["y"] = ["y" * 100] * 2_000
+    notebook = save(tmp_path, "# T", code("a", figure("Small")), code("b", heavy), code("c", printed("z" * 400_000)))
+    soup = BeautifulSoup(export(notebook, tmp_path / "report.html").read_text(encoding="utf-8"), "html.parser")
+    sentence = one(soup, "header .banner").text
+    assert re.search(r"has 7\.\d MB, more than the 6 MB", sentence)
+    assert "Largest: the figure “Very many points” (1.8 MB), an output of cell 4 (0.4 MB), " in sentence
+    assert capsys.readouterr().err == f"{tmp_path / 'report.html'}: {sentence}\n"
+
+
+def test_report_that_can_be_sent_says_nothing_of_its_weight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    soup = page(tmp_path, "# T", code("a", figure()))
+    assert soup.select(".banner") == []
+    assert capsys.readouterr().err == ""
 
 
 def test_file_that_is_no_notebook_is_named(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """An executed notebook as ONE HTML file that asks nothing of the network: prose and figures first, code on demand."""
 
 import base64
-import warnings
+import sys
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ from ddtree.workbook.records import write_text
 from ddtree.workbook.report.facts import run_facts
 from ddtree.workbook.report.figures import PLOTLY, figure_view
 from ddtree.workbook.report.markdown import OfflineMarkdown, latex_output
-from ddtree.workbook.report.offline import without_requests
+from ddtree.workbook.report.offline import CONTENT_SECURITY_POLICY, without_requests
 from ddtree.workbook.report.outline import body_cells, has_figures
+from ddtree.workbook.report.weight import too_heavy
 
 TEMPLATES = Path(__file__).parent / "templates"
-PLACEHOLDER = "<!-- plotly.js -->"
-MAX_MIB = 6
+PLOTLY_PLACEHOLDER = "<!-- plotly.js -->"
+WEIGHT_PLACEHOLDER = "<!-- weight -->"
 
 
 class ReportError(ValueError):
@@ -34,7 +36,8 @@ def export(notebook_path: str | Path, html_path: str | Path) -> Path:
     """Write the report of an executed notebook, failed ones included, and return its path.
 
     A result.json beside the notebook adds machine, versions, date and revision. Raises ReportError when
-    the file is no notebook, RecordError when the folder cannot be written; warns above 6 MiB.
+    the file is no notebook, RecordError when the folder cannot be written. A report too heavy to send is written
+    all the same, and says so in itself and in a line on stderr, with the outputs that make it so.
     """
     notebook_path, html_path = Path(notebook_path), Path(html_path)
     try:
@@ -42,12 +45,11 @@ def export(notebook_path: str | Path, html_path: str | Path) -> Path:
     except (OSError, ValueError) as error:
         raise ReportError(f"The notebook {notebook_path} cannot be read: {error}.") from error
     html = render(notebook, notebook_path)
-    size = len(html.encode()) / 2**20
-    if size > MAX_MIB:
-        warnings.warn(
-            f"The report {html_path} has {size:.1f} MiB, more than {MAX_MIB}: draw fewer points.", stacklevel=2
-        )
-    write_text(html_path, html)
+    weight = too_heavy(html, notebook)
+    if weight:
+        print(f"{html_path}: {weight}", file=sys.stderr)
+    banner = f'<div class="banner">{escape(weight)}</div>' if weight else ""
+    write_text(html_path, html.replace(WEIGHT_PLACEHOLDER, banner, 1))
     return html_path
 
 
@@ -59,13 +61,15 @@ def render(notebook: NotebookNode, notebook_path: Path) -> str:
         "metadata": {"name": notebook_path.stem, "path": str(notebook_path.parent)},
         "run": run,
         "code_css": _code_css(),
-        "plotlyjs_placeholder": PLACEHOLDER if drawn else "",
+        "csp": CONTENT_SECURITY_POLICY,
+        "weight_placeholder": WEIGHT_PLACEHOLDER,
+        "plotlyjs_placeholder": PLOTLY_PLACEHOLDER if drawn else "",
     }
     shown = NotebookNode({**notebook, "cells": body_cells(notebook)})
     html, _ = _ReportExporter(extra_template_basedirs=[str(TEMPLATES)]).from_notebook_node(shown, resources)
     html = without_requests(html)
     if drawn:  # last, because parsing 5 MB of script takes seconds and finds nothing
-        html = html.replace(PLACEHOLDER, f"<script>{get_plotlyjs()}</script>", 1)
+        html = html.replace(PLOTLY_PLACEHOLDER, f"<script>{get_plotlyjs()}</script>", 1)
     return html
 
 
@@ -97,4 +101,4 @@ class _ReportExporter(HTMLExporter):
 def _code_css() -> str:
     light = HtmlFormatter(style="xcode").get_style_defs(".highlight")
     dark = HtmlFormatter(style="github-dark").get_style_defs(".highlight")
-    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}"
+    return f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n{dark}\n}}"

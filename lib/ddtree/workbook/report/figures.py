@@ -15,8 +15,9 @@ TAGS = re.compile(r"(</?(?:b|i|em|strong|sub|sup)>|<br\s*/?>)")  # those of plot
 
 
 class FigureView(NamedTuple):
-    """Caption as HTML, height and least width in pixels, and the figure as JSON that is safe inside a script."""
+    """Title as plain text, caption as HTML, height and least width in pixels, the figure as JSON safe in a script."""
 
+    title: str
     caption: Markup
     height: int
     min_width: int
@@ -33,10 +34,11 @@ def figure_view(figure: dict[str, Any]) -> FigureView:
         layout["margin"] = {**layout.get("margin", {}), "t": _top_margin(layout)}
     view = {"data": figure["data"], "layout": layout, **({"frames": figure["frames"]} if "frames" in figure else {})}
     return FigureView(
+        title=_plain(title.get("text") or ""),
         caption=_caption(title.get("text"), subtitle),
         height=int(layout.get("height") or DEFAULT_HEIGHT),
         min_width=_min_width(layout),
-        json=Markup(json.dumps(view).replace("<", "\\u003c")),  # no </script> inside
+        json=Markup(json.dumps(view, separators=(",", ":")).replace("<", "\\u003c")),  # no </script> inside
     )
 
 
@@ -51,6 +53,10 @@ def _inline_html(text: str) -> str:
     """Plotly's text as HTML: its tags stay, its entities are the characters that plotly would show."""
     pieces = TAGS.split(text)  # texts and tags in turn
     return "".join(piece if i % 2 else escape(unescape(piece), quote=False) for i, piece in enumerate(pieces))
+
+
+def _plain(text: str) -> str:
+    return " ".join(unescape(TAGS.sub(" ", text)).split())
 
 
 def _top_margin(layout: dict[str, Any]) -> int:

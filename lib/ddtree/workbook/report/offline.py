@@ -4,6 +4,10 @@ import re
 
 from bs4 import BeautifulSoup, Tag
 
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; img-src data: blob:; font-src data:; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline' 'unsafe-eval'; worker-src blob:"
+)
 FETCHING = ("script", "link", "iframe", "frame", "embed", "object", "img", "image", "source", "video", "audio", "track")
 ADDRESSES = ("src", "href", "xlink:href", "data", "poster", "srcset")
 CSS_ADDRESS = re.compile(r"url\(\s*['\"]?(?!data:|#)[^)]*\)|@import[^;]*;", re.IGNORECASE)

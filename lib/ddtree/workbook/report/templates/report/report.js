@@ -1,9 +1,11 @@
 "use strict";
-// Draws the figures in the colours of the page, again when the reader's colour scheme changes.
+// Draws the figures in the colours of the page, again when the reader's colour scheme changes and for paper.
 (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const touch = matchMedia("(pointer: coarse)");
-  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const root = document.documentElement;
+  const paper = { width: 680, height: 940, on: false };  // pixels of an A4 page within the margins of report.css
+  const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const painter = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 
   // [red, green, blue, alpha], channels 0..1, of any CSS colour; null for other texts.
@@ -57,7 +59,7 @@
   const isAxis = (name) => /^[xy]axis\d*$/.test(name);
 
   function styled(original, width) {
-    const figure = dark.matches ? recolour(original, "") : structuredClone(original);
+    const figure = dark.matches && !paper.on ? recolour(original, "") : structuredClone(original);
     const layout = figure.layout ??= {};
     delete layout.width;
     layout.autosize = true;
@@ -93,6 +95,7 @@
   }));
   const draw = () => plots.forEach(({ canvas, original }) => {
     const { data, layout, frames } = styled(original, canvas.clientWidth);
+    if (paper.on) Object.assign(layout, { autosize: false, width: canvas.clientWidth, height: canvas.clientHeight });
     const config = {
       responsive: true,
       displaylogo: false,
@@ -105,6 +108,34 @@
     draw();
     dark.addEventListener("change", draw);
   }
+
+  // Paper has one width and no dark side, and what is folded on it stays folded for ever: code does, the tables of
+  // parameters and machine become its last pages. A figure that needs more room than there is gets smaller as a whole.
+  const tables = document.querySelector(".drawers");
+  let unfolded = [];
+  addEventListener("beforeprint", () => {
+    paper.on = true;
+    root.classList.add("printing");
+    unfolded = [...document.querySelectorAll(".drawers details:not([open]), .error details:not([open])")];
+    unfolded.forEach((drawer) => { drawer.open = true; });
+    plots.forEach(({ canvas }) => {
+      canvas.dataset.screen = canvas.getAttribute("style");
+      const width = Math.max(paper.width, parseFloat(canvas.style.minWidth) || 0);
+      const zoom = paper.width / width;
+      const height = Math.min(canvas.clientHeight, paper.height / zoom);
+      canvas.setAttribute("style", `width: ${width}px; height: ${height}px; zoom: ${zoom}`);
+    });
+    document.querySelector("footer.page").before(tables);
+    draw();
+  });
+  addEventListener("afterprint", () => {
+    paper.on = false;
+    root.classList.remove("printing");
+    unfolded.forEach((drawer) => { drawer.open = false; });
+    plots.forEach(({ canvas }) => canvas.setAttribute("style", canvas.dataset.screen));
+    document.querySelector("header.page").append(tables);
+    draw();
+  });
 
   const drawers = [...document.querySelectorAll("details.code")];
   const button = document.getElementById("all-code");
