@@ -1,7 +1,8 @@
-"""The report in a browser without a network: figures are drawn, nothing is asked for, a phone shows it whole."""
+"""The report in a browser without a network: figures are drawn, nothing is asked for, phone and paper show it whole."""
 
 import json
-import shutil
+import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,24 +11,31 @@ import nbformat
 import plotly.graph_objects as go
 import pytest
 from ddtree.workbook.report.export import export
+from ddtree.workbook.report.pdf import print_pdf
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from offline_browser import (
+    CHROMIUM,
+    NEEDS_BROWSER,
+    assert_asked_for_nothing,
+    assert_no_sideways_scroll,
+    luminance,
+    offline_driver,
+    open_page,
+    prefer,
+)
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.wait import WebDriverWait
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-CHROMEDRIVER = shutil.which("chromedriver")
+pytestmark = NEEDS_BROWSER
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not (CHROMIUM and CHROMEDRIVER), reason="chromium and chromedriver are not installed"),
-]
-
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-)
 FIGURES = 2
+INK = "return getComputedStyle(document.querySelector('.xtick text')).fill"
+MARKER = "return getComputedStyle(document.querySelector('.scatterlayer .point')).fill"
+PAPER = "return getComputedStyle(document.body).backgroundColor"
+WIDTHS = "return [...document.querySelectorAll('.main-svg')].map(f => f.getBoundingClientRect().width)"
+HEIGHTS = "return [...document.querySelectorAll('.canvas')].map(c => c.getBoundingClientRect().height)"
+OPEN = "return [...document.querySelectorAll('details')].map(d => d.open)"
+PAPER_WIDTH = 688  # pixels of A4 between margins of 14 mm
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +44,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     wide = f"<table class='dataframe'><tr>{'<td>a long entry</td>' * 20}</tr></table>"
     tree = go.Figure(go.Scatter(x=[0, 1], y=[0, 1], mode="markers", marker={"color": "#222"}))
-    tree.update_layout(title="A title that is far too long for one line of a telephone", width=1100)
+    tree.update_layout(title="A title that is far too long for one line of a telephone", width=1100, height=2000)
     line = go.Figure(go.Bar(x=["a", "b"], y=[1, 2], name="bars"), layout={"showlegend": True})
+    line.update_traces(marker_color="#ff00ff")
+    parameters = new_code_cell("model = 'small'\nbudget = 16", metadata={"tags": ["parameters"]})
     cells = [
         new_markdown_cell("# Report\n\n![pic](https://pictures.example/a.png)\n\n$$" + "a + " * 60 + "b$$"),
+        parameters,
+        new_code_cell("budget = 'word ' * 40", metadata={"tags": ["injected-parameters"]}),
         new_code_cell("x = " + "1 + " * 80 + "1", outputs=[_shown("text/html", wide)]),
         new_code_cell("tree", outputs=[_shown("application/vnd.plotly.v1+json", json.loads(tree.to_json()))]),
         new_code_cell("line", outputs=[_shown("application/vnd.plotly.v1+json", json.loads(line.to_json()))]),
@@ -54,29 +66,13 @@ def _shown(form: str, content: Any) -> nbformat.NotebookNode:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in [*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
-    driver.execute_cdp_cmd("Network.enable", {})
-    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
-    driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
-    yield driver
-    driver.quit()
+def browser() -> Iterator[webdriver.Chrome]:
+    yield from offline_driver()
 
 
 def view(driver: webdriver.Chrome, report: Path, *, width: int, scheme: str = "light") -> None:
-    """Open the report at `width` pixels, as a phone below 600, and wait until every figure is drawn."""
-    phone = width < 600
-    metrics = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": phone}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": phone})
-    scheme_feature = {"name": "prefers-color-scheme", "value": scheme}
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme_feature]})
-    driver.get(report.as_uri())
+    """Open the report and wait until every figure is drawn."""
+    open_page(driver, report, width=width, scheme=scheme)
     WebDriverWait(driver, 20).until(lambda it: drawn(it) == FIGURES)
 
 
@@ -85,43 +81,46 @@ def drawn(driver: webdriver.Chrome) -> int:
     return int(driver.execute_script(script))
 
 
-@pytest.mark.parametrize("width", [390, 1200])
-@pytest.mark.parametrize("unfolded", [False, True])
-def test_page_is_whole_offline(browser: webdriver.Chrome, report: Path, width: int, unfolded: bool) -> None:
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1200, "light")])
+def test_page_is_whole_offline(browser: webdriver.Chrome, report: Path, width: int, scheme: str) -> None:
     browser.get_log("performance")
-    view(browser, report, width=width)
-    if unfolded:
-        browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
-    needed, given = browser.execute_script("const e = document.documentElement; return [e.scrollWidth, e.clientWidth]")
-    assert needed == given <= width  # a phone's page grows with its content, so both matter
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    assert report.as_uri() in asked
-    assert [address for address in asked if not address.startswith(("file:", "data:", "blob:"))] == []
-    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    view(browser, report, width=width, scheme=scheme)
+    assert_no_sideways_scroll(browser, width)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    assert_no_sideways_scroll(browser, width)
+    assert_asked_for_nothing(browser, report)
+    assert (luminance(browser.execute_script(PAPER)) > 0.9) == (scheme == "light")
 
 
-def test_figures_take_the_colours_of_the_page(browser: webdriver.Chrome, report: Path) -> None:
-    ink = "return getComputedStyle(document.querySelector('.xtick text')).fill"
-    marker = "return getComputedStyle(document.querySelector('.scatterlayer .point')).fill"
-    paper = "return getComputedStyle(document.body).backgroundColor"
-    light: list[float] = []
-    dark: list[float] = []
-    for scheme, found in (("light", light), ("dark", dark)):
-        view(browser, report, width=1200, scheme=scheme)
-        found.extend(luminance(browser.execute_script(script)) for script in (ink, marker, paper))
-    assert light[0] < 0.3 < 0.9 < light[2]
-    assert light[1] < 0.3
-    assert dark[2] < 0.15 < 0.7 < dark[0]
-    assert dark[1] > 0.7
+def test_figures_take_the_colours_of_the_page_and_follow_them(browser: webdriver.Chrome, report: Path) -> None:
+    view(browser, report, width=1200, scheme="dark")
+    ink, marker, paper = (luminance(browser.execute_script(script)) for script in (INK, MARKER, PAPER))
+    assert paper < 0.15 < 0.7 < ink
+    assert marker > 0.7
+    prefer(browser, "light")
+    WebDriverWait(browser, 10).until(lambda it: luminance(it.execute_script(INK)) < 0.3)
+    marker, paper = (luminance(browser.execute_script(script)) for script in (MARKER, PAPER))
+    assert marker < 0.3 < 0.9 < paper
 
 
-def test_open_page_follows_a_change_of_scheme(browser: webdriver.Chrome, report: Path) -> None:
-    view(browser, report, width=1200)
-    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
-    ink = "return getComputedStyle(document.querySelector('.xtick text')).fill"
-    WebDriverWait(browser, 10).until(lambda it: luminance(it.execute_script(ink)) > 0.7)
+def test_paper_gets_light_figures_of_its_width_and_the_screen_its_own_back(
+    browser: webdriver.Chrome, report: Path
+) -> None:
+    view(browser, report, width=1200, scheme="dark")
+    before = browser.execute_script(WIDTHS)
+    assert max(before) > PAPER_WIDTH
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert max(browser.execute_script(WIDTHS)) <= PAPER_WIDTH
+    # A4 is 1017 pixels high between its margins, and the caption needs some.
+    assert browser.execute_script(HEIGHTS) == pytest.approx([940, 450], abs=1)
+    assert luminance(browser.execute_script(INK)) < 0.3
+    assert luminance(browser.execute_script(PAPER)) > 0.9
+    assert browser.execute_script(OPEN) == [*[False] * 4, True]  # the parameters, which now stand at the end
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert browser.execute_script(WIDTHS) == before
+    assert luminance(browser.execute_script(INK)) > 0.7
+    assert browser.execute_script(OPEN) == [False] * 5
+    assert browser.execute_script("return document.querySelectorAll('header .drawers').length") == 1
 
 
 def test_button_unfolds_and_folds_all_code(browser: webdriver.Chrome, report: Path) -> None:
@@ -134,7 +133,17 @@ def test_button_unfolds_and_folds_all_code(browser: webdriver.Chrome, report: Pa
     assert browser.execute_script(unfolded) == 0
 
 
-def luminance(colour: str) -> float:
-    """Mean channel, 0 to 1, of a computed "rgb(r, g, b)"."""
-    channels = colour.partition("(")[2].rstrip(")").split(",")[:3]
-    return sum(float(channel) for channel in channels) / 3 / 255
+def test_pdf_holds_the_figures(report: Path) -> None:
+    content = print_pdf(report, report.with_suffix(".pdf"), str(CHROMIUM)).read_bytes()
+    assert content.startswith(b"%PDF-")
+    assert set(re.findall(rb"/MediaBox \[[^]]*\]", content)) == {b"/MediaBox [0 0 594.95996 841.91998]"}  # A4
+    assert 2 <= len(re.findall(rb"/Type /Page\b", content)) <= 6
+    drawing = b"".join(_inflated(found) for found in re.findall(rb"stream\r?\n(.*?)endstream", content, re.DOTALL))
+    assert drawing.count(b" 1 0 1 rg") >= 2  # each bar is filled magenta
+
+
+def _inflated(stream: bytes) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(stream)
+    except zlib.error:  # a stream that is not compressed
+        return stream
