@@ -14,7 +14,7 @@ import pytest
 from ddtree.workbook.cli import app
 from ddtree.workbook.params import TreeParams
 from ddtree.workbook.records import read_result
-from ddtree.workbook.report.facts import parameters_of
+from ddtree.workbook.report.parameters import parameters_of
 from ddtree.workbook.run import own_sockets
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from papermill.exceptions import PapermillExecutionError
@@ -150,6 +150,56 @@ def test_report_is_built_again(project: Path) -> None:
     done = ddtree("report", "outputs/x")
     assert (done.exit_code, done.stdout) == (0, "outputs/x/report.html\n")
     assert "<h1>Again</h1>" in (out / "report.html").read_text()
+
+
+def write_run(folder: Path, heading: str) -> None:
+    folder.mkdir(parents=True)
+    nbformat.write(new_notebook(cells=[new_markdown_cell(f"# {heading}")]), folder / "executed.ipynb")
+
+
+def test_reports_of_several_runs_are_built_past_one_that_cannot_be(project: Path) -> None:
+    write_run(project / "outputs" / "a", "First")
+    write_run(project / "outputs" / "b", "Second")
+    done = ddtree("report", "outputs/a", "outputs/none", "outputs/b")
+    assert (done.exit_code, done.stdout) == (1, "outputs/a/report.html\noutputs/b/report.html\n")
+    assert "outputs/none/executed.ipynb cannot be read" in done.stderr
+    assert "<h1>Second</h1>" in (project / "outputs" / "b" / "report.html").read_text()
+
+
+def test_report_of_a_folder_of_runs_tells_of_the_index(project: Path) -> None:
+    write_run(project / "outputs" / "a", "First")
+    done = ddtree("report", "outputs")
+    assert done.exit_code == 1
+    assert "1 run(s) in or below it; `ddtree report --index outputs` lists them" in done.stderr
+
+
+def test_index_lists_the_runs_below(project: Path) -> None:
+    write_run(project / "outputs" / "a", "First")
+    done = ddtree("report", "--index", "outputs")
+    assert (done.exit_code, done.stdout) == (0, "outputs/index.html\n")
+    assert "First" in (project / "outputs" / "index.html").read_text()
+    nothing = ddtree("report", "--index", "notebooks")
+    assert nothing.exit_code == 1
+    assert "No run lies in or below notebooks" in nothing.stderr
+
+
+def test_pdf_without_a_browser_is_a_sentence(project: Path) -> None:
+    write_run(project / "outputs" / "a", "First")
+    done = ddtree("report", "outputs/a", "--pdf", "--browser", "no-such-browser")
+    assert done.exit_code == 1
+    assert done.stderr == "The browser no-such-browser of --browser is no program that can be started; give its path.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [(["--index", "--pdf"], "ask for the PDF of a run"), (["--browser", "chromium"], "needs --pdf")],
+)
+def test_options_that_contradict_each_other_write_nothing(project: Path, arguments: list[str], sentence: str) -> None:
+    write_run(project / "outputs" / "a", "First")
+    done = ddtree("report", "outputs/a", *arguments)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert len(list((project / "outputs").rglob("*.html"))) == 0
 
 
 def test_fetch_prints_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:

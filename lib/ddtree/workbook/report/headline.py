@@ -1,0 +1,98 @@
+"""The few numbers of a result.json that an index shows, for each notebook; what is missing there is left out."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from ddtree.workbook.report.record import RunRecord
+
+GENERIC_NUMBERS = 4
+LONGEST_TEXT = 60  # characters of a text among the generic numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """Lines to read, the number to sort them by (None: none), and mean acceptance lengths, a line each."""
+
+    lines: tuple[str, ...] = ()
+    sort_by: float | None = None
+    acceptance: tuple[str, ...] = ()
+    best_acceptance: float | None = None
+
+
+class _Setting(BaseModel):
+    temperature: float
+    label: str
+    strategy: str
+    speedup: float
+    speedup_lo: float
+    speedup_hi: float
+    acceptance: float
+
+
+class _Laws(BaseModel):
+    tested: int
+    rejected: int
+    controls_run: int = 0
+    controls_rejected: int = 0
+
+
+def headline(record: RunRecord) -> Headline:
+    """The headline numbers of a run. Metrics of another form than the notebook's are shown as generic ones."""
+    known: dict[str, Callable[[Mapping[str, Any]], Headline]] = {"02_kernel": _kernel, "03_live": _live}
+    reader = known.get(record.notebook, _generic)
+    try:
+        return reader(record.metrics)
+    except (ValidationError, KeyError):
+        return _generic(record.metrics)
+
+
+def _live(metrics: Mapping[str, Any]) -> Headline:
+    """The fastest drafted setting of each temperature, with its 95 % interval."""
+    settings = TypeAdapter(list[_Setting]).validate_python(metrics["summary"])
+    drafted = [setting for setting in settings if setting.strategy != "autoregressive"]
+    best = [
+        max((setting for setting in drafted if setting.temperature == temperature), key=lambda each: each.speedup)
+        for temperature in sorted({setting.temperature for setting in drafted})
+    ]
+    return Headline(
+        lines=tuple(
+            f"T={each.temperature:g}: {each.speedup:.2f}× ({each.speedup_lo:.2f} to {each.speedup_hi:.2f}) {each.label}"
+            for each in best
+        ),
+        sort_by=max((each.speedup for each in best), default=None),
+        acceptance=tuple(f"T={each.temperature:g}: {each.acceptance:.2f}" for each in best),
+        best_acceptance=max((each.acceptance for each in best), default=None),
+    )
+
+
+def _kernel(metrics: Mapping[str, Any]) -> Headline:
+    laws = _Laws.model_validate(metrics["laws"])
+    lines = [f"{laws.rejected} of {laws.tested} laws rejected"]
+    if laws.controls_run:
+        lines.append(f"{laws.controls_rejected} of {laws.controls_run} controls rejected")
+    return Headline(tuple(lines), float(laws.rejected))
+
+
+def _generic(metrics: Mapping[str, Any]) -> Headline:
+    found = list(_scalars(metrics, ""))[:GENERIC_NUMBERS]
+    numbers = [float(value) for _, value in found if isinstance(value, int | float) and not isinstance(value, bool)]
+    return Headline(tuple(f"{name} {_written(value)}" for name, value in found), numbers[0] if numbers else None)
+
+
+def _scalars(metrics: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, int | float | bool | str]]:
+    """Numbers and short texts, those at the top first; `pair` says which model ran, which stands elsewhere."""
+    for name, value in metrics.items():
+        if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST_TEXT):
+            yield f"{prefix}{name}".replace("_", " "), value
+    for name, value in metrics.items():
+        if isinstance(value, Mapping) and not prefix and name != "pair":
+            yield from _scalars(value, f"{name} ")
+
+
+def _written(value: int | float | bool | str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

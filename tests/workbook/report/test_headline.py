@@ -1,0 +1,57 @@
+"""The numbers an index shows are those of the best setting of each temperature, or of the laws, or the first there."""
+
+from typing import Any
+
+from ddtree.workbook.report.headline import Headline, headline
+from ddtree.workbook.report.record import RunRecord
+from run_folders import record, setting
+
+
+def of(notebook: str, **metrics: Any) -> Headline:
+    return headline(RunRecord.model_validate(record(notebook, metrics=metrics)))
+
+
+def test_live_shows_the_best_drafted_setting_of_each_temperature() -> None:
+    found = of(
+        "03_live",
+        summary=[
+            setting(1.0, "autoregressive", 1.0, 1.0),
+            setting(1.0, "chain", 0.9, 1.5),
+            setting(1.0, "tree 4/4", 0.95, 1.7),
+            setting(0.0, "autoregressive", 1.0, 1.0),
+            setting(0.0, "chain", 1.52, 2.1),
+            setting(0.0, "tree 16/4", 1.4, 2.6),
+        ],
+    )
+    assert found.lines == ("T=0: 1.52× (1.42 to 1.62) chain", "T=1: 0.95× (0.85 to 1.05) tree 4/4")
+    assert found.acceptance == ("T=0: 2.10", "T=1: 1.70")
+    assert (found.sort_by, found.best_acceptance) == (1.52, 2.1)
+
+
+def test_live_of_one_by_one_decoding_alone_has_no_speedup() -> None:
+    assert of("03_live", summary=[setting(0.0, "autoregressive", 1.0, 1.0)]) == Headline()
+
+
+def test_kernel_shows_its_laws() -> None:
+    laws = {"tested": 144, "rejected": 2, "controls_run": 5, "controls_rejected": 5, "rows": []}
+    found = of("02_kernel", walk_equals_backend=True, laws=laws)
+    assert found == Headline(("2 of 144 laws rejected", "5 of 5 controls rejected"), 2.0)
+
+
+def test_kernel_without_laws_and_live_of_another_form_show_what_they_have() -> None:
+    assert of("02_kernel", walk_equals_backend=True).lines == ("walk equals backend yes",)
+    assert of("03_live", summary=[{"label": "x"}], tokens=7).lines == ("tokens 7",)
+
+
+def test_other_notebooks_show_their_first_numbers() -> None:
+    found = of(
+        "07_speed",
+        pair={"block_size": 8},
+        stock={"tokens_per_s": 88.125, "equal": False},
+        tokens_per_s=123.456,
+        engine="sglang",
+        note="x" * 61,
+        rows=[1, 2],
+    )
+    assert found.lines == ("tokens per s 123.5", "engine sglang", "stock tokens per s 88.12", "stock equal no")
+    assert found.sort_by == 123.456
