@@ -23,6 +23,7 @@ FLAGS = (
     "--enable-unsafe-swiftshader",  # three-dimensional figures without a graphics card
     "--blink-settings=preferredColorScheme=1",  # light
     "--no-pdf-header-footer",
+    "--generate-pdf-document-outline",  # headings as bookmarks
 )
 
 
