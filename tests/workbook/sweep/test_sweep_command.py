@@ -146,7 +146,7 @@ def start(*arguments: str) -> "subprocess.Popen[str]":
 
 def wait_for_run(project: Path, process: "subprocess.Popen[str]") -> list[psutil.Process]:
     """Every process of the sweep, once its cell is at work."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not runs(project):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "the cell never began"
@@ -160,7 +160,7 @@ def test_a_stopped_sweep_leaves_no_process_and_no_lock_and_is_continued(project:
     process = start()
     family = wait_for_run(project, process)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert process.returncode == 1
     assert "Stopping: the cells that run are ended" in err
     assert "2 cells: 0 done, 2 to run, in outputs/sweeps/few" in out.splitlines()[-1]
@@ -189,9 +189,9 @@ def test_a_cell_whose_process_is_killed_is_a_failure_that_says_so(project: Path)
     for member in reversed(family):
         if "ddtree.workbook.sweep.cell" in member.cmdline()[1:3] or "ipykernel" in " ".join(member.cmdline()):
             os.kill(member.pid, signal.SIGKILL)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert process.returncode == 1
-    assert "1 cells: 0 done, 1 failed" in out
+    assert "1 cell: 0 done, 1 failed" in out
     assert "its process ended without a reason" in err
     assert locks(project) == []
 
@@ -204,9 +204,19 @@ def test_two_sweeps_in_one_folder_are_refused(project: Path) -> None:
         fcntl.flock(log, fcntl.LOCK_EX)
         done = sweep()
     assert done.exit_code == 1
-    assert "Another sweep is at work in" in done.stderr
+    assert f"is at work in {folder}; wait for it" in done.stderr
     assert runs(project) == []
     assert not (folder / "sweep.json").exists()
+
+
+def test_a_snakemake_that_cannot_start_is_no_success(project: Path) -> None:
+    sweep_file(project, ["one"])
+    (project / "Snakefile").write_text("rule without an end")
+    done = sweep()
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[-1] == "1 cell: 0 done, 1 to run, in outputs/sweeps/few"
+    assert "Snakemake gave up with code 1; outputs/sweeps/few/snakemake.log says why." in done.stderr
+    assert "SyntaxError" in (project / "outputs" / "sweeps" / "few" / "snakemake.log").read_text()
 
 
 def test_a_dry_run_shows_the_cells_and_leaves_nothing(project: Path) -> None:

@@ -140,8 +140,8 @@ def _summarise(folder: Path) -> str:
 
 
 def _say_start(plan: Plan, folder: Path, todo: int) -> None:
-    count = len(plan.cells)
-    typer.echo(f"{count} cells: {count - todo} done, {todo} to run, in {shown(folder)}")
+    done = len(plan.cells) - todo
+    typer.echo(f"{_cells(plan)}: {done} done, {todo} to run, in {shown(folder)}")
 
 
 def _say_ending(plan: Plan, folder: Path, ending: Ending, summary_failure: str) -> None:
@@ -153,7 +153,7 @@ def _say_ending(plan: Plan, folder: Path, ending: Ending, summary_failure: str) 
     counts = [f"{len(plan.cells) - len(ending.failures) - len(ending.waiting)} done"]
     counts += [f"{len(ending.failures)} failed"] if ending.failures else []
     counts += [f"{len(ending.waiting)} to run"] if ending.waiting else []
-    typer.echo(f"{len(plan.cells)} cells: {', '.join(counts)}, in {shown(folder)}")
+    typer.echo(f"{_cells(plan)}: {', '.join(counts)}, in {shown(folder)}")
     if ending.stopped and ending.waiting:
         stop("The sweep was stopped; the same command continues it.", RUN_FAILED)
     if ending.waiting:
@@ -164,3 +164,7 @@ def _say_ending(plan: Plan, folder: Path, ending: Ending, summary_failure: str) 
         stop("The same command tries the failed cells again.", RUN_FAILED)
     if summary_failure:
         raise typer.Exit(RUN_FAILED)
+
+
+def _cells(plan: Plan) -> str:
+    return f"{len(plan.cells)} cell{'s' if len(plan.cells) > 1 else ''}"

@@ -63,7 +63,8 @@ class Engine:
         except BlockingIOError as error:
             log.close()
             raise BusyError(
-                f"Another sweep is at work in {self._folder}; wait for it, or end it, and call again."
+                f"Another sweep, or the Snakemake of one that was killed, is at work in {self._folder}; "
+                "wait for it, or end it, and call again."
             ) from error
         self._log = log
         if self._unlock():

@@ -25,7 +25,7 @@ class ExecutorError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Snakemake's options and environment for one way to run cells; `local` jobs get our signals themselves."""
+    """Snakemake's options and environment for one way to run cells; `local` ones it waits for when it is stopped."""
 
     options: list[str]
     local: bool
@@ -74,7 +74,7 @@ def remote_jobs(executor: str | None, profile: str | None, count: int | None) ->
     options = ["--profile", profile, "--workflow-profile", "none"]
     options += ["--executor", executor] if executor else []
     options += ["--jobs", str(count)] if count else []
-    return Jobs(options, False, "", {})
+    return Jobs(options, executor == LOCAL, "", {})
 
 
 def environment_of(jobs: Jobs) -> dict[str, str]:

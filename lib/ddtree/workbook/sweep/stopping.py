@@ -16,7 +16,7 @@ class Stop:
     """What the signals that came so far ask of the Snakemake process and its cells.
 
     The first interrupts each running cell, which keeps what it measured; the next ends its kernel. Jobs of a cluster
-    are Snakemake's to cancel.
+    run elsewhere, and are Snakemake's to cancel.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], *, local: bool) -> None:
@@ -43,7 +43,7 @@ class Stop:
             self._interrupted = set()
             # By SIGTERM Snakemake waits for the jobs that run here; by SIGINT it cancels those of a cluster.
             self._process.send_signal(signal.SIGTERM if self._local else signal.SIGINT)
-        if self._passed_on and self._local:
+        if self._passed_on:
             for pid in cells_under(self._process.pid) - self._interrupted:
                 self._interrupted.add(pid)
                 os.kill(pid, signal.SIGINT)
