@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import accumulate
+from functools import cache
 
 import torch
 from torch import Tensor
 
-CHUNK = 256  # of the vocabulary; see _top_k_by_id
+MIN_CHUNK_BITS, MAX_CHUNK_BITS = 4, 8  # of the pieces a vocabulary is cut into; see _top_k_by_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,24 +187,27 @@ def build_tree(
     if topk_cap is not None and topk_cap < 1:
         raise ValueError(f"topk_cap is {topk_cap}; a node needs room for at least 1 child.")
     branch = min(draft_logits.shape[2], budget, topk_cap or budget)
-    tokens, logps = _best_tokens(draft_logits, branch, draft_temperature)  # each [bs, depth, branch]
-    return _best_prefixes(tokens, logps, root_tokens, budget)
+    tokens, logps = likeliest_tokens(draft_logits, branch, draft_temperature)
+    return best_prefixes(tokens, logps, root_tokens, budget)
 
 
-def _best_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
-    """The likeliest `branch` tokens of each position with their log-probabilities, best first, ties to the lower id."""
+def likeliest_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
+    """The likeliest `branch` tokens of each position, best first, ties to the lower id, and their log-probabilities.
+
+    From logits [bs, depth, V] to int64 and float32 [bs, depth, branch]: the part of `build_tree` that reads the
+    vocabulary. Raises ValueError for a temperature out of range.
+    """
     scale = torch.as_tensor(temperature, dtype=torch.float32)  # a tensor on a GPU is not looked at: that would wait
     if scale.device.type == "cpu" and not bool(((scale > 0) & scale.isfinite()).all()):
         raise ValueError(f"draft_temperature is {temperature}; it divides logits, so it must be above 0.")
     if branch == 0 or logits.shape[1] == 0:
         none = torch.zeros(*logits.shape[:2], branch, device=logits.device)
         return none.long(), none
-    scaled = logits.float()
     if isinstance(temperature, Tensor):
-        scaled = scaled / scale.to(logits.device).reshape(-1, 1, 1)
+        logits = logits / scale.to(logits.device).reshape(-1, 1, 1)  # float32 whatever the logits are
     elif temperature != 1.0:
-        scaled = scaled / temperature
-    logps, tokens = _top_k_by_id(scaled.log_softmax(dim=-1), branch)
+        logits = logits.float() / temperature
+    logps, tokens = _top_k_by_id(logits.log_softmax(dim=-1, dtype=torch.float32), branch)
     return tokens, torch.where(logps.isnan(), -torch.inf, logps)  # a position without a distribution drafts nothing
 
 
@@ -215,51 +218,57 @@ def _top_k_by_id(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     elements lie in the k chunks of largest maximum (ties to the earlier chunk), and those are few enough to sort.
     """
     n = values.shape[-1]
-    if n <= k * CHUNK:
+    chunk = _chunk_length(n, k)
+    if n <= k * chunk:
         ordered, ids = values.sort(dim=-1, descending=True, stable=True)
         return ordered[..., :k], ids[..., :k]
-    if n % CHUNK:
-        values = torch.nn.functional.pad(values, (0, CHUNK - n % CHUNK), value=-torch.inf)
-    chunks = values.unflatten(-1, (-1, CHUNK))
+    if n % chunk:
+        values = torch.nn.functional.pad(values, (0, chunk - n % chunk), value=-torch.inf)
+    chunks = values.unflatten(-1, (-1, chunk))
     best = chunks.amax(dim=-1).argsort(dim=-1, descending=True, stable=True)[..., :k].sort(dim=-1).values
-    kept = chunks.gather(-2, best[..., None].expand(*best.shape, CHUNK)).flatten(-2)  # in order of id
+    kept = chunks.gather(-2, best[..., None].expand(*best.shape, chunk)).flatten(-2)  # in order of id
     ordered, place = kept.sort(dim=-1, descending=True, stable=True)
     ordered, place = ordered[..., :k], place[..., :k]
-    return ordered, best.gather(-1, place // CHUNK) * CHUNK + place % CHUNK
+    return ordered, best.gather(-1, place // chunk) * chunk + place % chunk
 
 
-def _best_prefixes(tokens: Tensor, logps: Tensor, root_tokens: Tensor, budget: int) -> DraftTree:
-    """The tree, given each position's favourites [bs, depth, branch], best first."""
+def _chunk_length(n: int, k: int) -> int:
+    """The power of two that leaves about as few elements to sort as can be: n / chunk maxima, then k chunks."""
+    return 2 ** min(max(round(math.log2(n / k) / 2), MIN_CHUNK_BITS), MAX_CHUNK_BITS)
+
+
+def best_prefixes(tokens: Tensor, logps: Tensor, root_tokens: Tensor, budget: int) -> DraftTree:
+    """The tree of `likeliest_tokens`' answer: int64 and float32 [bs, depth, branch], best first.
+
+    The p-th best prefix of one depth, prolonged by the r-th best token of the next, has p * r - 1 others before it, so
+    it is worth a look only while p * r is at most the budget.
+    """
     bs, depth, branch = tokens.shape
+    plan = _plan(depth if branch else 0, branch, budget, logps.device)
     weights = [torch.zeros(bs, 1, device=logps.device)]  # by depth, the root first
-    choices = []  # by depth: parent * branch + rank, numbering the parents within their depth
-    for d in range(depth if branch else 0):
-        children = (weights[-1][:, :, None] + logps[:, d, None, :]).flatten(1)
-        best, choice = children.sort(dim=1, descending=True, stable=True)
+    places = []  # by depth: which of the depth's candidate pairs
+    for d, (parent, rank) in enumerate(plan.pairs):
+        children = weights[-1].index_select(1, parent) + logps[:, d].index_select(1, rank)
+        best, place = children.sort(dim=1, descending=True, stable=True)
         weights.append(best[:, :budget])
-        choices.append(choice[:, :budget])
-    sizes = tuple(level.shape[1] for level in weights)
-    entry = _entries(sizes, branch, logps.device)
-    width = budget + 1
-    weight = torch.nn.functional.pad(torch.cat(weights, dim=1), (0, max(0, width - sum(sizes))), value=-torch.inf)
-    choice = torch.nn.functional.pad(torch.cat(choices, dim=1), (1, 0)) if choices else torch.zeros_like(weight).long()
+        places.append(place[:, :budget])
+    entries, width = plan.depth.shape[0], budget + 1
+    weight = torch.nn.functional.pad(torch.cat(weights, dim=1), (0, max(0, width - entries)), value=-torch.inf)
     # Depths follow one another, so a stable sort leaves a parent before a child of equal weight, and the root first.
-    order = weight.argsort(dim=1, descending=True, stable=True)
-    rank = torch.empty_like(order).scatter_(
-        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
-    )
-    order = order[:, :width]
-    node_logws = weight.gather(1, order)
+    weight, order = weight.sort(dim=1, descending=True, stable=True)
+    places_of = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    rank_of = torch.empty_like(order).scatter_(1, order, places_of)  # where an entry went
+    order, node_logws = order[:, :width], weight[:, :width].contiguous()
     padding = node_logws == -torch.inf
-    if not choices:
+    if not places:
         none = torch.zeros_like(order)
         node_tokens, parents, depths = none, none, none
     else:
-        chosen = order.clamp(max=sum(sizes) - 1)
-        choice = choice.gather(1, chosen)
-        node_tokens = tokens.flatten(1).gather(1, entry.first_token[chosen] + choice % branch)
-        parents = rank.gather(1, entry.first_parent[chosen] + choice // branch)
-        depths = entry.depth[chosen]
+        chosen = order.clamp(max=entries - 1)
+        pair = torch.nn.functional.pad(torch.cat(places, dim=1), (1, 0)).gather(1, chosen) + plan.first_pair[chosen]
+        node_tokens = tokens.flatten(1).gather(1, plan.token[pair])
+        parents = rank_of.gather(1, plan.parent[pair])
+        depths = plan.depth[chosen]
     node_tokens, parents = node_tokens.masked_fill(padding, 0), parents.masked_fill(padding, -1)
     node_tokens[:, 0], parents[:, 0] = root_tokens, -1
     return DraftTree(
@@ -273,16 +282,33 @@ def _best_prefixes(tokens: Tensor, logps: Tensor, root_tokens: Tensor, budget: i
 
 
 @dataclass(frozen=True, slots=True)
-class _Entries:
-    """What is known of the candidate prefixes, depth after depth, before any weight is: int64 [entries] each."""
+class _Plan:
+    """What is known of the candidates before any weight is: which pairs of a depth are looked at, and their places."""
 
-    depth: Tensor
-    first_parent: Tensor  # entry of the first candidate one depth up
-    first_token: Tensor  # place of the depth's favourites among all, [depth * branch]
+    pairs: tuple[tuple[Tensor, Tensor], ...]  # by depth: parent and rank, int64 [pairs of the depth] each
+    parent: Tensor  # int64 [all pairs], entry of the parent: its place among all depths' best, the root being 0
+    token: Tensor  # int64 [all pairs], place of the token among the favourites, [depth * branch]
+    depth: Tensor  # int64 [entries]
+    first_pair: Tensor  # int64 [entries], of the entry's depth
 
 
-@lru_cache(maxsize=64)
-def _entries(sizes: tuple[int, ...], branch: int, device: torch.device) -> _Entries:
-    depth = torch.tensor([d for d, size in enumerate(sizes) for _ in range(size)], device=device)
-    starts = torch.tensor([0, *accumulate(sizes)], device=device)
-    return _Entries(depth, starts[(depth - 1).clamp(min=0)], (depth - 1).clamp(min=0) * branch)
+@cache  # never evicted: a CUDA graph goes on reading the tensors that it was captured with
+def _plan(depth: int, branch: int, budget: int, device: torch.device) -> _Plan:
+    pairs: list[tuple[Tensor, Tensor]] = []
+    parents: list[int] = []
+    tokens: list[int] = []
+    depths, first_pairs = [0], [0]
+    size = 1  # of the depth above
+    for d in range(depth):
+        looked_at = [(p, r) for p in range(size) for r in range(min(branch, budget // (p + 1)))]
+        parent, rank = torch.tensor(looked_at, device=device).T.contiguous()
+        pairs.append((parent, rank))
+        above, size = len(depths) - size, min(budget, len(looked_at))
+        depths += [d + 1] * size
+        first_pairs += [len(parents)] * size
+        parents += [above + p for p, _ in looked_at]
+        tokens += [d * branch + r for _, r in looked_at]
+    tables = (
+        torch.tensor(values, dtype=torch.int64, device=device) for values in (parents, tokens, depths, first_pairs)
+    )
+    return _Plan(tuple(pairs), *tables)
