@@ -38,11 +38,11 @@ class Tally:
         """How many cells have ended by now. Raises RecordError for a failure.json that is none."""
         for cell_id in list(self._open):
             place = cell_folder(self._folder, cell_id)
-            reason = None if is_done(place) else failure_of(place)
-            if reason is not None and not self._stopped:
-                self.failures[cell_id] = reason
-            if reason is not None or is_done(place):
+            if is_done(place):
                 self._open.remove(cell_id)
+            elif not self._stopped and (reason := failure_of(place)) is not None:
+                self._open.remove(cell_id)
+                self.failures[cell_id] = reason
         return Count(self._total, self._total - len(self._open), len(self.failures), len(self.todo) - len(self._open))
 
     def stop(self) -> None:
