@@ -50,6 +50,11 @@ def bars(frame: pd.DataFrame, value: str, colour: str) -> dict[str, object]:
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, **look}
 
 
+def capital(text: str) -> str:
+    """ "Tree 16" for "tree 16", at the start of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
 def resampled(prompts: pd.Series) -> str:
     """How an interval came about: "95% interval over 8 prompts", or that there is none."""
     least, most = int(prompts.min()), int(prompts.max())

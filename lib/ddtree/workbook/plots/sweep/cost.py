@@ -70,7 +70,7 @@ def _add_temperature(figure: go.Figure, part: pd.DataFrame, temperature: float, 
         error_y={**error_bars(part, "acceptance"), "color": colour, "thickness": 0.8, "width": 0},
         text=[tick(row["label"]) if named and row["strategy"] == "tree" else "" for row in part.to_dict("records")],
         textposition="top left",
-        textfont={"size": 10, "color": INK},
+        textfont={"size": 10, "color": colour},
         customdata=part[["label", "tokens_per_s", "tokens_per_s_lo", "tokens_per_s_hi"]].to_numpy().tolist(),
         hovertemplate="%{customdata[0]}: %{y:.2f} tokens in %{x:.1f} ms<br>%{customdata[1]:.1f} tokens/s "
         f"(%{{customdata[2]:.1f}} to %{{customdata[3]:.1f}})<extra>{at(temperature)}</extra>",

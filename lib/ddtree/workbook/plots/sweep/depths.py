@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
 from ddtree.workbook.plots.frames import at, first_and_last, require, temperatures
-from ddtree.workbook.plots.sweep.common import bars, resampled, sentence_on
+from ddtree.workbook.plots.sweep.common import bars, capital, resampled, sentence_on
 from ddtree.workbook.plots.theme import dress, for_phone
 
 SHALLOW, DEEP = 0.85, 0.15  # of the scale, where the colours read on white and on black
@@ -54,4 +54,4 @@ def _finding(depths: pd.DataFrame, label: str) -> str:
     cold, hot = first[ends[0]], first[ends[-1]]
     apart = cold["share_hi"] < hot["share_lo"] or hot["share_hi"] < cold["share_lo"]
     unclear = "" if apart or len(ends) < 2 else " (no clear difference)"
-    return f"{label[:1].upper()}{label[1:]}: a draft accepted in {shares}{unclear}"
+    return f"{capital(label)}: a draft accepted in {shares}{unclear}"

@@ -8,7 +8,7 @@ from plotly.subplots import make_subplots
 
 from ddtree.workbook.plots.frames import at, require, temperatures
 from ddtree.workbook.plots.panels import PANEL_GAP, dress_panels
-from ddtree.workbook.plots.sweep.common import bars, resampled, sentence_on
+from ddtree.workbook.plots.sweep.common import bars, capital, resampled, sentence_on
 from ddtree.workbook.plots.theme import INK, temperature_colour
 from ddtree.workbook.sweep.entropy import ALL, BeyondEntropy
 
@@ -33,14 +33,15 @@ def draw_entropy(bins: pd.DataFrame, beyond: BeyondEntropy | None, slice_name: s
             figure.add_trace(_line(part, name, title, temperature, first=row == 1), row=row, col=1)
         figure.update_yaxes(title=title, row=row, col=1, rangemode="tozero")
     figure.update_yaxes(tickformat=".0%", range=[0, 1.05], row=1, col=1)
-    figure.update_xaxes(title="entropy of the target at the round's root (nats)", row=len(PANELS), col=1)
-    marks = f"{label}; greedy rounds stand at 0. Bars: {resampled(bins['prompts'])}.{sentence_on(slice_name)}"
+    figure.update_xaxes(title="target's entropy at the root (nats)", row=len(PANELS), col=1)
+    bar = f"Bars: {resampled(bins['prompts'])}.{sentence_on(slice_name)}"
+    marks = f"{capital(label)}; greedy rounds stand at 0. {bar}"
     if beyond is None:
         title = "Acceptance falls with entropy" if _falls(bins) else "No clear fall of acceptance with entropy"
         return dress_panels(
-            figure, title, f"One sampled temperature, so none to compare. {marks}", heights, legend=True
+            figure, title, f"Fewer than two sampled temperatures: none to compare. {marks}", heights, legend=True
         )
-    return dress_panels(figure, beyond.verdict, marks[:1].upper() + marks[1:], heights, legend=True)
+    return dress_panels(figure, beyond.verdict, marks, heights, legend=True)
 
 
 def _line(part: pd.DataFrame, name: str, title: str, temperature: float, *, first: bool) -> go.Scatter:

@@ -17,6 +17,7 @@ from ddtree.workbook.plots.theme import GREY, INK, TIMES, dress, for_phone
 Missing = Mapping[tuple[float, str], str]  # temperature and label of a planned square to why it is empty
 SQUARE = 44  # pixels of height
 BAR_DROP, FOOTER = 62, 128  # pixels from the squares to the colour bar, and under the squares in all
+TICKS, FINE_TICKS = (0.12, 0.25, 0.5, 0.7, 1, 1.4, 2, 4, 8), (0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4)  # of speed-ups
 # Blue and orange of equal weight meet in a pale middle: told apart with every form of colour blindness.
 DIVERGING = ((0.0, "#B35806"), (0.25, "#F1A340"), (0.5, "#F3F3F3"), (0.75, "#67A9CF"), (1.0, "#1F5F99"))
 KEYS = ("slice", "temperature", "label", "strategy", "cells", "prompts", "rounds")
@@ -64,7 +65,7 @@ def draw_speedup_map(points: pd.DataFrame, missing: Missing, slice_name: str) ->
     drafting = _drafting(points, slice_name, "speedup")
     logs = np.log2(drafting["speedup"].to_numpy(dtype=float))
     reach = max(0.2, float(np.abs(logs).max()))
-    ticks = [value for value in (0.25, 0.5, 0.7, 0.85, 1, 1.2, 1.4, 2, 3, 4, 6) if abs(np.log2(value)) <= reach]
+    ticks = [value for value in (FINE_TICKS if reach < 0.6 else TICKS) if abs(np.log2(value)) <= reach]
     scale = Scale("speedup", "times autoregressive", DIVERGING, True, 2**-reach, 2**reach, ticks)
     subtitle = f"{UNCLEAR}: the interval holds 1. Hover: {resampled(drafting['prompts'])}.{sentence_on(slice_name)}"
     return _map(drafting, missing, scale, _speed_finding(drafting), subtitle)
@@ -174,6 +175,7 @@ def _bar(scale: Scale, height: int) -> dict[str, Any]:
         "yanchor": "top",
         "title": {"text": scale.unit, "side": "bottom", "font": {"size": 12}},
         "outlinewidth": 0,
+        "tickangle": 0,
     }
     if scale.ticks:
         bar |= {"tickvals": [scale.of(t) for t in scale.ticks], "ticktext": [f"{t:g}{TIMES}" for t in scale.ticks]}

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from ddtree.decode import FORWARDS
 from ddtree.workbook.plots.frames import at, require
 from ddtree.workbook.plots.panels import ROW
-from ddtree.workbook.plots.sweep.common import ordered_labels, resampled, sentence_on
+from ddtree.workbook.plots.sweep.common import capital, ordered_labels, resampled, sentence_on
 from ddtree.workbook.plots.theme import INK, STAGE_COLOURS, TIMES, dress, for_phone
 from ddtree.workbook.sweep.slowdown import PARTS
 
@@ -70,7 +70,7 @@ def draw_slowdown(split: pd.DataFrame, slice_name: str, reference: str) -> go.Fi
     )
     _axes(figure, rows, labels, low, high)
     row = rows[rows["label"] == reference].iloc[0].to_dict()
-    marks = f"Bars: {resampled(split['prompts'])}; autoregressive drafts nothing and shows the machine's own drift."
+    marks = f"Bars: {resampled(split['prompts'])}. Autoregressive drafts nothing: sampling's own cost, and drift."
     title, subtitle = for_phone(_finding(row), f"{marks}{sentence_on(slice_name)}")
     return dress(figure, title=title, subtitle=subtitle, plot_height=ROW * len(labels) + 12, footer=150)
 
@@ -100,10 +100,10 @@ def _hover(row: Mapping[Any, Any]) -> str:
 
 
 def _finding(row: Mapping[Any, Any]) -> str:
-    ends = f"{row['label']}, {at(row['cold'])} to {at(row['hot'])}"
+    ends = f"{capital(row['label'])}, {at(row['cold'])} to {at(row['hot'])}"
     if not row["clear"]:
-        return f"{ends[:1].upper()}{ends[1:]}: no clear change of speed ({row['speed']:.2f}{TIMES})"
+        return f"{ends}: no clear change of speed ({row['speed']:.2f}{TIMES})"
     noun = "loss" if row["speed"] < 1 else "gain"
     interval = f"{row['share_acceptance_lo']:.0%} to {row['share_acceptance_hi']:.0%}"
     share = f"acceptance is {row['share_acceptance']:.0%} ({interval}) of the {noun}"
-    return f"{ends[:1].upper()}{ends[1:]}: {row['speed']:.2f}{TIMES} the speed, {share}"
+    return f"{ends}: {row['speed']:.2f}{TIMES} the speed, {share}"

@@ -1,0 +1,188 @@
+"""What a sweep's folder holds: its plan, which cells were measured, and every round of those that were.
+
+Invariant: a cell adds rounds if and only if it has a result.json; every other cell has a status and a reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from ddtree.workbook.records import RESULT_NAME, RecordError, read_result
+from ddtree.workbook.run import EXECUTED_NAME
+from ddtree.workbook.sweep.outcome import failure_of
+from ddtree.workbook.sweep.plan import CELLS_NAME, PLAN_NAME, read_plan
+from ddtree.workbook.sweep.resample import STAGE_COLUMNS
+from ddtree.workbook.sweep.slices import slice_names
+
+Status = Literal["measured", "in part", "failed", "unfinished", "not run"]
+STATUSES: tuple[Status, ...] = ("measured", "in part", "failed", "unfinished", "not run")
+ROUNDS_NAME = "rounds.parquet"
+NOTEBOOK = "03_live"
+NEEDED = ("temperatures", "budget", "topk_cap")
+COLUMNS = ["temperature", "label", "strategy", "budget", "prompt", "accepted", "emitted", "entropy", "offered"]
+
+
+class SweepFolderError(ValueError):
+    """The folder is no sweep, or one that cannot be read; the message names the file and what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellState:
+    """One run of the sweep: its parameters, the slice it belongs to, and what became of it."""
+
+    id: str
+    params: Mapping[str, Any]
+    slice: str
+    status: Status
+    reason: str  # "" if it was measured whole
+
+    @property
+    def has_rounds(self) -> bool:
+        return self.status in ("measured", "in part")
+
+    def planned(self) -> list[tuple[float, str]]:
+        """Temperature and label of each of its drafting decoders; further budgets at the highest temperature alone."""
+        values = [float(t) for t in self.params["temperatures"]]
+        found = []
+        for temperature in values:
+            further = self.params.get("extra_budgets", []) if temperature == max(values) else []
+            budgets = dict.fromkeys([self.params["budget"], *further])
+            found += [(temperature, "chain"), *((temperature, f"tree {budget}") for budget in budgets)]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A sweep as it stands. `rounds` is the live `rounds` frame of every measured cell, with `cell` and `slice`.
+
+    A slice is what may be compared along temperature and budget: cells equal in every other parameter but the seed.
+    Labels are "autoregressive", "chain", "tree 16", "tree auto": the top-k cap is the slice's.
+    """
+
+    folder: Path
+    cells: tuple[CellState, ...]
+    rounds: pd.DataFrame
+
+    @property
+    def slices(self) -> list[str]:
+        """Slices with a measured cell, the one with most of them first, ties in the order of the plan."""
+        counts: dict[str, int] = {}
+        for cell in self.cells:
+            counts[cell.slice] = counts.get(cell.slice, 0) + cell.has_rounds
+        return sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
+
+    @property
+    def progress(self) -> str:
+        """ "31 of 48 cells measured; 2 failed: t1-b8, t1-b16; 15 not run" """
+        ids = {status: [cell.id for cell in self.cells if cell.status == status] for status in STATUSES}
+        said = [f"{len(ids['measured'])} of {len(self.cells)} cells measured"]
+        said += [f"{len(ids[status])} {status}: {', '.join(ids[status])}" for status in STATUSES[1:4] if ids[status]]
+        return "; ".join([*said, *([f"{len(ids['not run'])} not run"] if ids["not run"] else [])])
+
+    def missing(self, slice_name: str) -> dict[tuple[float, str], str]:
+        """Temperature and label of what the plan has in a slice and no cell measured, to the reason."""
+        mine = [cell for cell in self.cells if cell.slice == slice_name]
+        there = {key for cell in mine if cell.has_rounds for key in cell.planned()}
+        reasons = {key: f"{cell.id}: {cell.reason}" for cell in mine if not cell.has_rounds for key in cell.planned()}
+        return {key: reason for key, reason in reasons.items() if key not in there}
+
+
+def read_sweep(folder: Path, *, topk_cap: int = 0, draft_temperature: float | str = "all") -> Sweep:
+    """The sweep in `folder`, or its cells of one top-k cap (0: every one) and draft temperature ("all": every one).
+
+    Raises SweepFolderError for a folder that is no sweep, a filter that leaves no cell, a sweep in which nothing is
+    measured yet, and rounds that this version cannot read; RecordError for a result or failure that is none.
+    """
+    plan = _plan(folder)
+    kept = _filtered(plan, topk_cap=topk_cap, draft_temperature=draft_temperature)
+    names = slice_names([params for _, params in kept])
+    cells, frames = [], []
+    for (cell_id, params), name in zip(kept, names, strict=True):
+        status, reason = _state(folder / CELLS_NAME / cell_id)
+        cell = CellState(cell_id, params, name, status, reason)
+        cells.append(cell)
+        if cell.has_rounds:
+            frames.append(_rounds(folder / CELLS_NAME / cell_id / ROUNDS_NAME).assign(cell=cell_id, slice=name))
+    if not cells:
+        raise SweepFolderError(f"The plan {folder / PLAN_NAME} has no cells.")
+    if not frames:
+        planned = f"{len(cells)} {'is' if len(cells) == 1 else 'are'} planned"
+        raise SweepFolderError(f"No cell of the sweep {folder} is measured yet ({planned}); run the sweep first.")
+    return Sweep(folder, tuple(cells), pd.concat(frames, ignore_index=True))
+
+
+def _plan(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    path = folder / PLAN_NAME
+    if not path.is_file():
+        raise SweepFolderError(f"{folder} is no sweep: there is no {PLAN_NAME} in it; sweeps are in outputs/sweeps.")
+    try:
+        plan = read_plan(path)
+    except RecordError as error:
+        raise SweepFolderError(str(error)) from error
+    if plan.notebook != NOTEBOOK:
+        raise SweepFolderError(f"{path} is a sweep of {plan.notebook}, but only sweeps of {NOTEBOOK} can be read.")
+    for cell in plan.cells:
+        if lacking := [name for name in NEEDED if name not in cell.params]:
+            raise SweepFolderError(f"{path}: the cell {cell.id} lacks the parameters {', '.join(lacking)}.")
+    return [(cell.id, cell.params) for cell in plan.cells]
+
+
+def _filtered(
+    plan: list[tuple[str, dict[str, Any]]], *, topk_cap: int, draft_temperature: float | str
+) -> list[tuple[str, dict[str, Any]]]:
+    wanted: dict[str, object] = {"topk_cap": topk_cap} if topk_cap else {}
+    wanted |= {"draft_temperature": draft_temperature} if draft_temperature != "all" else {}
+    kept = [cell for cell in plan if all(cell[1].get(name) == value for name, value in wanted.items())]
+    if plan and not kept:
+        asked = ", ".join(f"{name} {value}" for name, value in wanted.items())
+        values = {name: dict.fromkeys(str(params.get(name)) for _, params in plan) for name in wanted}
+        there = "; ".join(f"{name} is {', '.join(found)}" for name, found in values.items())
+        raise SweepFolderError(f"No cell of the sweep has {asked}; there {there}.")
+    return kept
+
+
+def _state(folder: Path) -> tuple[Status, str]:
+    if (folder / RESULT_NAME).is_file():
+        metrics = read_result(folder)["metrics"]
+        if metrics.get("complete", True):
+            return "measured", ""
+        return "in part", f"{metrics['prompts_done']} of {metrics['prompts_planned']} prompts"
+    executed = folder / EXECUTED_NAME
+    failure = failure_of(folder) or (_failure(executed) if executed.is_file() else "")
+    if failure:
+        return "failed", failure
+    return (
+        ("unfinished", "it is running, or was ended without a word") if executed.is_file() else ("not run", "not run")
+    )
+
+
+def _failure(executed: Path) -> str:
+    """What `ddtree run` wrote of a failure, else the first error in the notebook, else ""."""
+    try:
+        notebook = json.loads(executed.read_text(encoding="utf-8"))
+    except ValueError:  # papermill is writing it
+        return ""
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    errors = [f"{output['ename']}: {output['evalue']}" for output in outputs if output["output_type"] == "error"]
+    return str(notebook["metadata"].get("ddtree", {}).get("failure") or next(iter(errors), ""))
+
+
+def _rounds(path: Path) -> pd.DataFrame:
+    try:
+        rounds = pd.read_parquet(path)
+    except OSError as error:
+        raise SweepFolderError(f"The rounds {path} cannot be read: {error}.") from error
+    missing = [name for name in [*COLUMNS, *STAGE_COLUMNS] if name not in rounds]
+    if missing:
+        raise SweepFolderError(
+            f"{path} lacks the columns {', '.join(missing)}; it is of another version, run the cell again."
+        )
+    if "autoregressive" not in set(rounds["strategy"]):
+        raise SweepFolderError(f"{path} has no autoregressive rounds, which every speed-up is measured against.")
+    return rounds[[*COLUMNS, *STAGE_COLUMNS]].assign(label=rounds["label"].str.partition("/")[0])
