@@ -1,5 +1,6 @@
 """SIGINT and SIGTERM during a sweep: the running cells are interrupted, none is started, Snakemake ends in order."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -46,7 +47,8 @@ class Stop:
         if self._passed_on:
             for pid in cells_under(self._process.pid) - self._interrupted:
                 self._interrupted.add(pid)
-                os.kill(pid, signal.SIGINT)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.kill(pid, signal.SIGINT)
 
 
 def cells_under(pid: int) -> set[int]:
