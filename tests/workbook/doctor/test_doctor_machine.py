@@ -1,6 +1,5 @@
-"""Python, processor, GPU, backends and programs: each situation that differs to a user has its own sentence."""
+"""Python, processor, GPU, backends and browser: each situation that differs to a user has its own sentence."""
 
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +9,7 @@ from ddtree.workbook.doctor.backends import examine_backends
 from ddtree.workbook.doctor.gpu import Gpu, examine_gpu, this_gpu
 from ddtree.workbook.doctor.interpreter import examine_python
 from ddtree.workbook.doctor.processor import Processor, examine_processor, this_processor
-from ddtree.workbook.doctor.programs import examine_browser, examine_snakemake
+from ddtree.workbook.doctor.programs import examine_browser
 from packaging.specifiers import SpecifierSet
 
 REFERENCE = BackendStatus("reference", True, "runs anywhere")
@@ -105,9 +104,3 @@ def test_browser(found: dict[str, str], state: str, words: str) -> None:
     finding = examine_browser(found)
     assert finding.state == state
     assert words in finding.detail
-
-
-def test_snakemake_is_for_sweeps_alone() -> None:
-    assert examine_snakemake("9.27.1", "pip").state == "ok"
-    absent = examine_snakemake(None, f"{sys.executable} -m pip")
-    assert (absent.state, absent.remedy) == ("warning", f"{sys.executable} -m pip install snakemake")

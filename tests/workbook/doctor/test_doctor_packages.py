@@ -7,6 +7,7 @@ import pytest
 from ddtree.workbook.doctor.packages import examine_package, examine_packages, examine_tools, installed_versions
 from ddtree.workbook.doctor.pins import Pins, read_pins
 from ddtree.workbook.doctor.serving import examine_serving
+from ddtree.workbook.doctor.sweeps import examine_sweeps
 from packaging.requirements import Requirement
 
 PYPROJECT = """
@@ -18,6 +19,7 @@ dependencies = ["torch>=2.11,<2.14", "numpy>=2.2", "colorama>=0.4; sys_platform 
 workbook = ["torch==2.13.0"]
 gpu = ["sglang==0.5.16", "torch==2.11.0"]
 tools = ["pytest>=9.0", "ruff>=0.14"]
+slurm = ["snakemake-executor-plugin-slurm>=2.8"]
 dev = ["ddtree[workbook,tools]", "types-PyYAML>=6"]
 """
 WORKBOOK = {"torch": "2.13.0+cpu", "numpy": "2.4.6"}
@@ -95,6 +97,21 @@ def test_serving_names_its_versions_or_what_deviates(pins: Pins) -> None:
     newer = examine_serving(pins, {**SERVING, "sglang": "0.5.23"}, PIP)
     assert newer.state == "warning"
     assert "sglang: 0.5.23 is too new" in newer.detail
+
+
+@pytest.mark.parametrize(
+    ("installed", "state", "words"),
+    [
+        ({}, "missing", "Snakemake, which runs them, is not installed"),
+        ({"snakemake": "9.27.1"}, "warning", "SLURM needs snakemake-executor-plugin-slurm>=2.8"),
+        ({"snakemake": "9.27.1", "snakemake-executor-plugin-slurm": "2.8.0"}, "ok", "here and through SLURM"),
+        ({"snakemake": "9.27.1", "sglang": "0.5.16"}, "ok", "from the workbook's environment"),
+    ],
+)
+def test_sweeps(pins: Pins, installed: Mapping[str, str], state: str, words: str) -> None:
+    finding = examine_sweeps(pins, installed, PIP)
+    assert finding.state == state
+    assert words in finding.detail
 
 
 def test_installed_versions_are_those_of_this_interpreter() -> None:

@@ -1,4 +1,4 @@
-"""Programs beside Python that some commands and tests use: a browser for PDF and its driver, Snakemake for sweeps."""
+"""Programs beside Python that some commands and tests use: a browser that prints PDF files, and its driver."""
 
 import shutil
 from collections.abc import Mapping
@@ -21,9 +21,3 @@ def examine_browser(found: Mapping[str, str]) -> Finding:
     if "chromedriver" not in found:
         return Finding("browser", "warning", f"{browser} for PDF files; browser tests need chromedriver too", DEBIAN)
     return Finding("browser", "ok", f"{browser}, {found['chromedriver']}")
-
-
-def examine_snakemake(version: str | None, pip: str) -> Finding:
-    if version is None:
-        return Finding("snakemake", "warning", "not installed; only sweeps need it", f"{pip} install snakemake")
-    return Finding("snakemake", "ok", version)
