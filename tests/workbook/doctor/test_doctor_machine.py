@@ -1,5 +1,6 @@
 """Python, processor, GPU, backends and browser: each situation that differs to a user has its own sentence."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -93,14 +94,29 @@ def test_backends(device: str, report: list[BackendStatus], state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "state", "words"),
+    ("programs", "named", "state", "words"),
     [
-        ({}, "warning", "no Chromium or Chrome"),
-        ({"google-chrome": "/usr/bin/google-chrome"}, "warning", "need chromedriver too"),
-        ({"chromium": "/usr/bin/chromium", "chromedriver": "/usr/bin/chromedriver"}, "ok", "/usr/bin/chromium"),
+        ([], None, "warning", "none, so no PDF"),
+        (["chromium"], "absent", "warning", "The browser absent of the variable CHROME"),
+        (["google-chrome"], None, "warning", "need chromedriver too"),
+        (["chromium", "chromedriver"], None, "ok", "bin/chromium, "),
+        (["my-own-chrome", "chromedriver"], "my-own-chrome", "ok", "bin/my-own-chrome, "),
     ],
 )
-def test_browser(found: dict[str, str], state: str, words: str) -> None:
-    finding = examine_browser(found)
+def test_browser(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    programs: list[str],
+    named: str | None,
+    state: str,
+    words: str,
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in programs:
+        (folder / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("CHROME", named or "")
+    finding = examine_browser()
     assert finding.state == state
     assert words in finding.detail

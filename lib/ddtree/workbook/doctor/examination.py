@@ -8,7 +8,7 @@ from ddtree.workbook.doctor.interpreter import examine_python
 from ddtree.workbook.doctor.jupyter import examine_kernelspec, this_kernelspec
 from ddtree.workbook.doctor.packages import examine_packages, examine_tools, installed_versions
 from ddtree.workbook.doctor.pins import read_pins
-from ddtree.workbook.doctor.programs import examine_browser, on_path
+from ddtree.workbook.doctor.programs import examine_browser
 from ddtree.workbook.doctor.room import examine_memory, examine_outputs, free_memory_gib
 from ddtree.workbook.doctor.serving import examine_serving
 from ddtree.workbook.doctor.sweeps import examine_sweeps
@@ -31,7 +31,7 @@ def examine(executable: str) -> list[Finding]:
         examine_memory(free_memory_gib()),
         examine_outputs(root / "outputs", "outputs/"),
         *_needing_jupyter(pip),
-        examine_browser(on_path()),
+        examine_browser(),
         examine_sweeps(pins, installed, pip),
         examine_serving(pins, installed, pip),
         examine_tools(pins, installed, pip),

@@ -1,23 +1,20 @@
 """Programs beside Python that some commands and tests use: a browser that prints PDF files, and its driver."""
 
 import shutil
-from collections.abc import Mapping
 
 from ddtree.workbook.doctor.finding import Finding
+from ddtree.workbook.report.pdf import PdfError, find_browser
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DEBIAN = "apt-get install chromium chromium-driver"
 
 
-def on_path() -> dict[str, str]:
-    """Where each of the browsers and the driver is, those that are."""
-    return {name: place for name in (*BROWSERS, "chromedriver") if (place := shutil.which(name))}
-
-
-def examine_browser(found: Mapping[str, str]) -> Finding:
-    browser = next((found[name] for name in BROWSERS if name in found), None)
-    if browser is None:
-        return Finding("browser", "warning", "no Chromium or Chrome: PDF files and browser tests need one", DEBIAN)
-    if "chromedriver" not in found:
+def examine_browser() -> Finding:
+    """The browser that `ddtree report --pdf` would take."""
+    try:
+        browser = find_browser()
+    except PdfError as error:
+        return Finding("browser", "warning", f"none, so no PDF and no browser tests: {error}", DEBIAN)
+    driver = shutil.which("chromedriver")
+    if driver is None:
         return Finding("browser", "warning", f"{browser} for PDF files; browser tests need chromedriver too", DEBIAN)
-    return Finding("browser", "ok", f"{browser}, {found['chromedriver']}")
+    return Finding("browser", "ok", f"{browser}, {driver}")
