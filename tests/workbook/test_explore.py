@@ -7,7 +7,10 @@ import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
 from ddtree.workbook import explore as module
+from ddtree.workbook import explore_still
 from ddtree.workbook.explore_switch import has_frontend
+
+PLOTLY = "application/vnd.plotly.v1+json"
 
 
 def draw(height: float, count: int) -> go.Figure:
@@ -25,9 +28,39 @@ def controls() -> dict[str, ipywidgets.ValueWidget]:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the cell puts out, in order."""
     things: list[Any] = []
     monkeypatch.setattr(module, "display", things.append)
     return things
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch, shown: list[Any]) -> dict[str, Any]:
+    """The outputs that can be replaced: data by display id."""
+    data: dict[str, Any] = {}
+
+    def display(bundle: Any, *, raw: bool, display_id: str) -> None:
+        assert raw
+        shown.append(display_id)
+        data[display_id] = bundle
+
+    def update_display(bundle: Any, *, raw: bool, display_id: str) -> None:
+        assert raw
+        assert display_id in data
+        data[display_id] = bundle
+
+    monkeypatch.setattr(explore_still, "display", display)
+    monkeypatch.setattr(explore_still, "update_display", update_display)
+    return data
+
+
+def live_figure(view: ipywidgets.VBox) -> dict[str, Any]:
+    (output,) = view.children[2].outputs
+    return output["data"][PLOTLY]
+
+
+def title(figure: dict[str, Any]) -> str:
+    return figure["layout"]["title"]["text"]
 
 
 @pytest.mark.parametrize(
@@ -59,29 +92,60 @@ def test_still_figure_has_the_given_values(monkeypatch: pytest.MonkeyPatch, show
     assert figure.layout.title.text == "height 2.0"
 
 
-def test_live_figure_follows_the_controls(monkeypatch: pytest.MonkeyPatch, shown: list[Any]) -> None:
+@pytest.fixture
+def live(monkeypatch: pytest.MonkeyPatch, shown: list[Any], kept: dict[str, Any]) -> dict[str, ipywidgets.ValueWidget]:
+    """The sliders of a live view that is shown."""
     monkeypatch.setenv("DDTREE_LIVE", "1")
     sliders = controls()
     module.explore(draw, **sliders)
-    _, problem, live = shown[0].children
-    sliders["height"].value = 3.0
-    sliders["count"].value = 3
-    assert live.layout.title.text == "height 3.0"
-    assert [tuple(trace.y) for trace in live.data] == [(3.0,)] * 3
-    assert problem.value == ""
+    return sliders
 
 
-def test_drawing_error_is_shown_until_the_next_success(monkeypatch: pytest.MonkeyPatch, shown: list[Any]) -> None:
-    monkeypatch.setenv("DDTREE_LIVE", "1")
-    sliders = controls()
-    module.explore(draw, **sliders)
-    _, problem, live = shown[0].children
-    sliders["height"].value = 9.0
+def test_live_figure_follows_the_controls(live: dict[str, ipywidgets.ValueWidget], shown: list[Any]) -> None:
+    view = shown[0]
+    assert title(live_figure(view)) == "height 2.0"
+    live["height"].value = 3.0
+    live["count"].value = 3
+    figure = live_figure(view)
+    assert title(figure) == "height 3.0"
+    assert [trace["y"] for trace in figure["data"]] == [[3.0]] * 3
+    assert view.children[1].value == ""
+
+
+def test_notebook_keeps_the_figure_last_drawn(
+    live: dict[str, ipywidgets.ValueWidget], shown: list[Any], kept: dict[str, Any]
+) -> None:
+    view, twin = shown
+    assert title(kept[twin][PLOTLY]) == "height 2.0"
+    live["height"].value = 3.0
+    assert kept[twin][PLOTLY] == live_figure(view)
+    live["height"].value = 9.0  # cannot be drawn
+    assert title(kept[twin][PLOTLY]) == "height 3.0"
+
+
+def test_live_view_hides_the_output_after_it(live: dict[str, ipywidgets.ValueWidget], shown: list[Any]) -> None:
+    view = shown[0]
+    (name,) = view._dom_classes
+    assert f":has(.{name}) + " in view.children[-1].value
+
+
+def test_page_does_not_jump_while_a_figure_is_drawn() -> None:
+    output = ipywidgets.Output()
+    module.put(output, go.Figure(layout={"height": 512}))
+    assert output.layout.min_height == "512px"
+
+
+def test_drawing_error_is_shown_until_the_next_success(
+    live: dict[str, ipywidgets.ValueWidget], shown: list[Any]
+) -> None:
+    view = shown[0]
+    problem = view.children[1]
+    live["height"].value = 9.0
     assert "ValueError: too &lt;high&gt;" in problem.value
-    assert live.layout.title.text == "height 2.0"
-    sliders["height"].value = 4.0
+    assert title(live_figure(view)) == "height 2.0"
+    live["height"].value = 4.0
     assert problem.value == ""
-    assert live.layout.title.text == "height 4.0"
+    assert title(live_figure(view)) == "height 4.0"
 
 
 def test_first_drawing_error_is_raised() -> None:

@@ -49,6 +49,7 @@ def test_height_is_that_of_plot_header_and_footer_and_grows_with_lines() -> None
     assert one.layout.height == HEADER_ROOM + 200 + FOOTER_ROOM
     assert two.layout.height - one.layout.height == two.layout.margin.t - one.layout.margin.t == 36
     assert one.layout.template.layout.paper_bgcolor == "rgba(0, 0, 0, 0)"
+    assert one.layout.template.layout.modebar.bgcolor == "rgba(0, 0, 0, 0)"
 
 
 def test_whitespace_and_unprintable_characters_can_be_seen() -> None:

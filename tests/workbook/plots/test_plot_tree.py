@@ -171,7 +171,13 @@ def test_drawn_trees_of_the_builder_hold_every_node_once(budget: int) -> None:
     assert len(pieces(figure.data[0])) == budget
 
 
+def test_axis_title_of_a_root_alone_has_room() -> None:
+    root = DraftTree.from_parents([[0]], [[-1]], [[0.0]])
+    layout = draw_tree(root, labels=[" word"], title="t").layout
+    assert layout.height - layout.margin.t - layout.margin.b >= len(layout.yaxis.title.text) * 6
+
+
 def test_only_a_tree_too_wide_for_a_phone_has_a_width_of_its_own(tree: DraftTree) -> None:
     assert draw_tree(tree, 1, labels=LABELS, title="t").layout.width is None
     wide = DraftTree.from_parents([list(range(20))], [[-1, *[0] * 19]], [[0.0, *[-3.0] * 19]])
-    assert draw_tree(wide, labels=[" word"] * 20, title="t").layout.width == 1000
+    assert draw_tree(wide, labels=[" word"] * 20, title="t").layout.width == 940

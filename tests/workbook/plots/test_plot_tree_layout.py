@@ -77,7 +77,7 @@ def test_too_many_labels_shrink_and_then_only_as_many_show_as_fit() -> None:
     weights = [0.0, *(-0.1 * i for i in range(1, n))]
     layout = fit_layout([-1, *[0] * (n - 1)], weights, ["root", *["token"] * (n - 1)], [6.0] * n)
     assert layout.font_size == 9
-    spare = 900 - 50 * 6 - 49 * GAP  # one row of 50 bare nodes leaves this for labels
+    spare = 840 - 50 * 6 - 49 * GAP  # one row of 50 bare nodes leaves this for labels
     fitting = math.floor(spare / (LABEL_OFFSET + text_width("token", 9)))
     assert fitting > 0
     assert [i for i in range(1, n) if layout.labels[i]] == list(range(1, fitting + 1))

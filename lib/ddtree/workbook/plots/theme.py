@@ -38,6 +38,7 @@ GLUED = re.compile(r"(?<=\bT) (?==)|(?<=\bT =) |(?<=[a-z]) (?=\d+/\d)|(?<=\d) (?
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 INK = "#767676"  # the grey with equal contrast to a white and a nearly black page
+CLEAR = "rgba(0, 0, 0, 0)"
 GRID = "rgba(128, 128, 128, 0.25)"
 HEADER_ROOM = 84  # pixels above the plot for a title and a subtitle of one line each
 TITLE_LINE, SUBTITLE_LINE = 20, 16  # pixels of each further line
@@ -106,8 +107,8 @@ def template() -> go.layout.Template:
     }
     layout = go.Layout(
         font={"family": FONT, "size": 12, "color": INK},
-        paper_bgcolor="rgba(0, 0, 0, 0)",
-        plot_bgcolor="rgba(0, 0, 0, 0)",
+        paper_bgcolor=CLEAR,
+        plot_bgcolor=CLEAR,
         title={
             "x": 0.012,
             "xanchor": "left",
@@ -123,6 +124,7 @@ def template() -> go.layout.Template:
         yaxis=axis,
         bargap=0.3,
         hoverlabel={"align": "left"},
+        modebar={"bgcolor": CLEAR, "color": GREY, "activecolor": BLUE},  # plotly's own is half black on clear paper
     )
     return go.layout.Template(layout=layout)
 

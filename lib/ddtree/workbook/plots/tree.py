@@ -18,13 +18,14 @@ from ddtree.workbook.plots.token_text import plotly_text, shortened, visible_tex
 from ddtree.workbook.plots.tree_layout import LABEL_OFFSET, PHONE, TreeLayout, fit_layout
 
 SMALLEST, LARGEST = 6.0, 26.0  # diameters of nodes, pixels, at probability 0 and 1
-FIGURE_WIDTH = 1000  # pixels of what no phone can show whole; a narrower page scrolls
+FIGURE_WIDTH = 940  # pixels of what no phone can show whole, JupyterLab beside its file browser can; else it scrolls
 EDGE_STEPS = 20  # straight pieces of a curved edge
 EDGE = "rgba(127, 127, 127, 0.7)"
 HIDDEN = "rgba(128, 128, 128, 0.1)"  # nearly the page's own colour, light or dark
 LEGEND_ROW = 48  # pixels under a plot that has nothing but a legend there
 COLUMN_LABELS = 90  # pixels above a mask for upright labels and the axis title
 LEVEL_HEIGHT, DENSE_LEVEL_HEIGHT = 64, 46  # pixels from one depth to the next, in shallow and in deep trees
+LEAST_HEIGHT = 180  # pixels of a plot, as long as its upright axis title
 SAG = 0.28  # how far, in depths, a sibling link hangs below its ends
 
 Point = tuple[float, float]
@@ -319,7 +320,7 @@ def _framed(figure: go.Figure, nodes: _Nodes, layout: TreeLayout, title: str, su
             )
     deepest = max(nodes.depths)
     spacing = LEVEL_HEIGHT if deepest <= 8 else DENSE_LEVEL_HEIGHT
-    height = round(spacing * (deepest + 0.9))
+    height = max(LEAST_HEIGHT, round(spacing * (deepest + 0.9)))
     dress(figure, title=title, subtitle=subtitle, plot_height=height, footer=LEGEND_ROW, legend_drop=0)
     figure.update_xaxes(range=[0, layout.width], visible=False)
     figure.update_yaxes(

@@ -10,7 +10,7 @@ from ddtree.workbook.plots.token_text import shortened, text_width
 GAP = 9.0  # pixels between a label and the next node
 LABEL_OFFSET = 3.0  # pixels between a node's rim and its label
 LONGEST_LABEL = 10  # characters
-PHONE, TABLET, PAGE = 300.0, 540.0, 900.0  # pixels of the drawing in a figure of 390, 640 and 1000
+PHONE, TABLET, PAGE = 300.0, 540.0, 840.0  # pixels of the drawing in a figure of 390, 640 and 940
 SIZES = (
     (PHONE, 12),
     (PHONE, 11),
