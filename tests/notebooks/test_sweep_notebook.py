@@ -68,7 +68,7 @@ def test_one_temperature_and_one_budget_leave_nothing_to_compare(
 ) -> None:
     done = run(write_sweep(tmp_path / "sweep", (0.6,), (4,)), tmp_path / "out", capsys)
     (found,) = done.metrics["settings"].values()
-    assert found["best_budget"] == {"0.6": "4 at T = 0.6"}
+    assert found["best_budget"] == {"0.6": "4 at T = 0.6 (no other)"}
     assert found["auto"] == {}
     assert found["slowdown"] == "No decoder was measured at two temperatures, so no slow-down can be explained."
     assert found["slowdown_parts"] == []

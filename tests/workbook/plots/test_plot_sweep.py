@@ -173,7 +173,7 @@ def test_the_title_says_where_there_is_no_clear_winner() -> None:
 def test_a_single_temperature_stands_on_the_ticks() -> None:
     figure = draw_budgets(budgets().query("temperature == 0 and label == 'tree 4'"), ONLY)
     assert list(figure.data[1].x) == [0]
-    assert title_of(figure) == "Best budget: 4 at T = 0"
+    assert title_of(figure) == "Best budget: 4 at T = 0 (no other)"
 
 
 def test_depths_are_lines_over_temperature() -> None:
@@ -214,6 +214,22 @@ def test_cost_has_marks_of_each_temperature_its_front_and_lines_of_equal_speed()
     for line, label in zip(iso, figure.layout.annotations, strict=True):
         assert 1e3 * line.y[1] / line.x[1] == pytest.approx(float(label.text.removesuffix("/s")))
     assert title_of(figure) == "Highest mean tokens/s: 200.0 by tree 4 at T = 0, 110.0 by tree auto at T = 1"
+
+
+def test_a_cost_that_varies_much_keeps_its_axes_above_zero() -> None:
+    wide = points().assign(round_ms_hi=4000.0)
+    figure = draw_cost(wide, ONLY)
+    assert figure.layout.xaxis.range[0] == 5
+    assert figure.layout.yaxis.range[0] > 0
+
+
+@pytest.mark.parametrize("far", [1, 50])
+def test_lines_of_equal_speed_are_few_and_lie_in_the_plot(far: float) -> None:
+    figure = draw_cost(points().assign(round_ms_hi=30.0 * far), ONLY)
+    speeds = [float(label.text.removesuffix("/s")) for label in figure.layout.annotations]
+    assert 3 <= len(speeds) <= 12
+    (left, right), (bottom, top) = figure.layout.xaxis.range, figure.layout.yaxis.range
+    assert all(1e3 * bottom / right < speed < 1e3 * top / left for speed in speeds)
 
 
 def entropy_frame() -> pd.DataFrame:
@@ -281,7 +297,7 @@ def test_the_slow_downs_title_is_the_share_of_acceptance_or_that_none_is_clear()
         "Tree 4, T = 0 to T = 1: 0.50× the speed, acceptance is 90% (80% to 110%) of the loss"
     )
     assert title_of(draw_slowdown(split(clear=False), ONLY, "tree 4")) == (
-        "Tree 4, T = 0 to T = 1: no clear change of speed (0.50×)"
+        "Tree 4, T = 0 to T = 1: 0.50× the speed, no clear change"
     )
     with pytest.raises(ValueError, match='"tree 8" has no two temperatures in this slice; tree 4, autoregressive have'):
         draw_slowdown(split(), ONLY, "tree 8")
@@ -289,5 +305,6 @@ def test_the_slow_downs_title_is_the_share_of_acceptance_or_that_none_is_clear()
 
 def test_one_prompt_is_said_to_have_no_interval() -> None:
     assert "one prompt, so no interval" in subtitle_of(draw_cost(points().assign(prompts=1), ONLY))
+    assert title_of(draw_speedup_map(points().assign(prompts=1), {}, ONLY)).startswith("Fastest: 2.00× by tree 4")
     mixed = points().assign(prompts=[1, 2, 3, 4, 5, 6, 7])
     assert "95% interval over 1 to 7 prompts" in subtitle_of(draw_cost(mixed, ONLY))

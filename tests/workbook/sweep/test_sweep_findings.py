@@ -71,9 +71,13 @@ def test_the_answer_names_the_control_of_the_same_runs(seeded: SweepView) -> Non
 
 
 def test_tables_say_what_became_of_each_cell_and_what_each_point_is(tmp_path: Path) -> None:
-    view = view_of(write_sweep(tmp_path, (0.0, 1.0), (4,), failed=[cell_id(1.0, 4)]))
-    cells = cells_table(view.sweep).data
-    assert cells[["status", "cells", "why"]].to_numpy().tolist() == [["measured", 1, ""], ["failed", 1, FAILURE]]
+    gone = [cell_id(0.3, 4), cell_id(0.6, 4)]
+    view = view_of(write_sweep(tmp_path, (0.0, 0.3, 0.6, 1.0), (4,), failed=[cell_id(1.0, 4)], not_run=gone))
+    assert cells_table(view.sweep).data.to_numpy().tolist() == [
+        ["measured", 1, "", ""],
+        ["failed", 1, cell_id(1.0, 4), FAILURE],
+        ["not run", 2, "", ""],
+    ]
     points = points_table(view.points).data
     assert points["decoder"].tolist() == ["autoregressive", "chain", "tree 4"]
     assert points["speed-up"].iloc[0] == "1.00 (1.00 to 1.00)"

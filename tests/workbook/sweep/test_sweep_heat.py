@@ -94,7 +94,12 @@ def test_no_clear_change_is_not_shared_out() -> None:
     assert not row["clear"]
     assert math.isnan(row["share_acceptance"])
     assert explain(row).endswith("no clear change, so there is nothing to share out.")
-    assert not tree(heated([3, 3], [2, 2], prompts=1))["clear"]
+
+
+def test_one_prompt_gives_no_interval_to_share_out() -> None:
+    row = tree(heated([3, 3], [2, 2], prompts=1))
+    assert not row["clear"]
+    assert explain(row).endswith("one prompt gives no interval, so there is nothing to share out.")
 
 
 def test_only_decoders_with_both_ends_are_split() -> None:

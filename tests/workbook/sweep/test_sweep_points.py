@@ -124,6 +124,10 @@ def test_budgets_are_compared_on_the_prompts_that_all_have() -> None:
     assert budgets.loc["tree 4", "best"]
 
 
+def test_a_budget_without_a_rival_is_said_to_have_none() -> None:
+    assert say_best(compare_budgets(speeds({"tree 4": [8, 8]}), BOOTSTRAP), 0.0) == "4 at T = 0 (no other)"
+
+
 def test_without_a_fixed_tree_there_is_nothing_to_compare() -> None:
     assert compare_budgets(by_hand(decoded("autoregressive", (0, 1, 10))), BOOTSTRAP).empty
     assert compare_budgets(speeds({"tree auto": [5, 5]}), BOOTSTRAP).empty

@@ -61,6 +61,8 @@ def reference_label(points: pd.DataFrame) -> str:
 def say_best(budgets: pd.DataFrame, temperature: float) -> str:
     """ "16 at T = 1", or "no clear winner at T = 1 (8, 16)" where another fixed budget is not clearly slower."""
     here = budgets[(budgets["temperature"] == temperature) & (budgets["label"] != AUTO)]
+    if len(here) == 1:
+        return f"{here['budget'].iloc[0]} at T = {temperature:g} (no other)"
     close = [str(budget) for budget in here.loc[here["tied"], "budget"]]
     if len(close) > 1:
         return f"no clear winner at T = {temperature:g} ({', '.join(close)})"

@@ -55,7 +55,7 @@ def explain(row: Mapping[Any, Any]) -> str:
     change = f"{ends} goes from {row['tokens_per_s_cold']:.1f} to {row['tokens_per_s_hot']:.1f} tokens/s"
     factor = f"factor {row['speed']:.2f}, {row['speed_lo']:.2f} to {row['speed_hi']:.2f}"
     if not row["clear"]:
-        return f"{change} ({factor}): no clear change, so there is nothing to share out."
+        return f"{change} ({factor}): {why_unclear(row)}, so there is nothing to share out."
     noun = "loss" if row["speed"] < 1 else "gain"
     acceptance, time = (_said(row, f"share_{name}") for name in ("acceptance", "time"))
     return (
@@ -63,6 +63,11 @@ def explain(row: Mapping[Any, Any]) -> str:
         f"({row['acceptance_cold']:.2f} to {row['acceptance_hot']:.2f} tokens per round), {time} from round time "
         f"({row['round_ms_cold']:.1f} to {row['round_ms_hot']:.1f} ms{_largest_stage(row)})."
     )
+
+
+def why_unclear(row: Mapping[Any, Any]) -> str:
+    """Why a row that is not `clear` is not."""
+    return "no clear change" if row["prompts"] > 1 else "one prompt gives no interval"
 
 
 def _split(drawn: Mapping[str, Drawn], prompts: int) -> dict[str, Any]:

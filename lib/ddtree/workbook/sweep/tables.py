@@ -11,13 +11,14 @@ from ddtree.workbook.tables import plain
 
 
 def cells_table(sweep: Sweep) -> Styler:
-    """Cells by status: how many, and of those without a whole result which and why."""
+    """Cells by status: how many, and which and why where something went wrong."""
     rows = []
     for status in STATUSES:
         mine = [cell for cell in sweep.cells if cell.status == status]
-        if status == "measured":
-            rows.append({"status": status, "cells": len(mine), "which": "", "why": ""})
-        rows += [{"status": status, "cells": 1, "which": cell.id, "why": cell.reason} for cell in mine if cell.reason]
+        if status in ("measured", "not run"):
+            rows += [{"status": status, "cells": len(mine), "which": "", "why": ""}] if mine else []
+        else:
+            rows += [{"status": status, "cells": 1, "which": cell.id, "why": cell.reason} for cell in mine]
     return plain(pd.DataFrame(rows))
 
 

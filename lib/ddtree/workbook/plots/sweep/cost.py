@@ -14,6 +14,7 @@ from ddtree.workbook.sweep.pareto import mark_front
 
 MEASURED = [f"{name}{end}" for name in ("acceptance", "round_ms", "tokens_per_s") for end in ("", "_lo", "_hi")]
 ISO_LINES = 5
+FAR = 12  # times: speeds that far apart have lines at even ratios
 
 
 def draw_cost(points: pd.DataFrame, slice_name: str) -> go.Figure:
@@ -97,7 +98,10 @@ def _add_iso_lines(figure: go.Figure, x_range: list[float], y_range: list[float]
 
 
 def _round_speeds(slowest: float, fastest: float) -> list[float]:
-    """About `ISO_LINES` round numbers between the two."""
+    """About `ISO_LINES` round numbers between the two: evenly spaced, or 1, 2, 5, 10 where they are far apart."""
+    if fastest > FAR * slowest:
+        powers = range(math.floor(math.log10(slowest)), math.ceil(math.log10(fastest)))
+        return [step * 10.0**power for power in powers for step in (1, 2, 5) if slowest < step * 10.0**power < fastest]
     rough = (fastest - slowest) / (ISO_LINES + 1)
     power = 10 ** math.floor(math.log10(rough))
     step = min((1, 2, 5, 10), key=lambda factor: abs(factor * power - rough)) * power
@@ -108,7 +112,7 @@ def _round_speeds(slowest: float, fastest: float) -> list[float]:
 def _range(low: pd.Series, high: pd.Series) -> list[float]:
     bottom, top = float(low.min()), float(high.max())
     room = 0.08 * (top - bottom) or 0.1 * top
-    return [bottom - room, top + room]
+    return [max(bottom - room, bottom / 2), top + room]  # speeds of lines need both ends above 0
 
 
 def _fastest(marked: pd.DataFrame, temperature: float) -> str:

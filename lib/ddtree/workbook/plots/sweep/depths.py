@@ -53,5 +53,5 @@ def _finding(depths: pd.DataFrame, label: str) -> str:
     shares = ", ".join(f"{first[t]['share']:.0%} at {at(t)}" for t in ends)
     cold, hot = first[ends[0]], first[ends[-1]]
     apart = cold["share_hi"] < hot["share_lo"] or hot["share_hi"] < cold["share_lo"]
-    unclear = "" if apart or len(ends) < 2 else " (no clear difference)"
+    unclear = "" if len(ends) < 2 or (apart and cold["prompts"] > 1) else " (no clear difference)"
     return f"{capital(label)}: a draft accepted in {shares}{unclear}"

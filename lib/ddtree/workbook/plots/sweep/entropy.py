@@ -68,4 +68,5 @@ def _line(part: pd.DataFrame, name: str, title: str, temperature: float, *, firs
 def _falls(bins: pd.DataFrame) -> bool:
     """Whether the offered mass of the highest bin of all sampled rounds lies clearly under that of the lowest."""
     together = bins[bins["temperature"] == ALL].sort_values("entropy")
-    return len(together) > 1 and bool(together["offered_hi"].iloc[-1] < together["offered_lo"].iloc[0])
+    known = len(together) > 1 and together["prompts"].max() > 1
+    return known and bool(together["offered_hi"].iloc[-1] < together["offered_lo"].iloc[0])

@@ -17,7 +17,7 @@ from ddtree.workbook.plots.theme import GREY, INK, TIMES, dress, for_phone
 Missing = Mapping[tuple[float, str], str]  # temperature and label of a planned square to why it is empty
 SQUARE = 44  # pixels of height
 BAR_DROP, FOOTER = 62, 128  # pixels from the squares to the colour bar, and under the squares in all
-TICKS, FINE_TICKS = (0.12, 0.25, 0.5, 0.7, 1, 1.4, 2, 4, 8), (0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4)  # of speed-ups
+TICKS = ((0.6, (0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.4)), (1.2, (0.5, 0.7, 1, 1.4, 2)), (9, (0.125, 0.25, 0.5, 1, 2, 4, 8)))
 # Blue and orange of equal weight meet in a pale middle: told apart with every form of colour blindness.
 DIVERGING = ((0.0, "#B35806"), (0.25, "#F1A340"), (0.5, "#F3F3F3"), (0.75, "#67A9CF"), (1.0, "#1F5F99"))
 KEYS = ("slice", "temperature", "label", "strategy", "cells", "prompts", "rounds")
@@ -65,7 +65,8 @@ def draw_speedup_map(points: pd.DataFrame, missing: Missing, slice_name: str) ->
     drafting = _drafting(points, slice_name, "speedup")
     logs = np.log2(drafting["speedup"].to_numpy(dtype=float))
     reach = max(0.2, float(np.abs(logs).max()))
-    ticks = [value for value in (FINE_TICKS if reach < 0.6 else TICKS) if abs(np.log2(value)) <= reach]
+    fitting = next(values for most, values in TICKS if reach <= most or most == TICKS[-1][0])
+    ticks = [value for value in fitting if abs(np.log2(value)) <= reach]
     scale = Scale("speedup", "times autoregressive", DIVERGING, True, 2**-reach, 2**reach, ticks)
     subtitle = f"{UNCLEAR}: the interval holds 1. Hover: {resampled(drafting['prompts'])}.{sentence_on(slice_name)}"
     return _map(drafting, missing, scale, _speed_finding(drafting), subtitle)
@@ -187,4 +188,6 @@ def _speed_finding(drafting: pd.DataFrame) -> str:
     slower = int((drafting["speedup_hi"] < 1).sum())
     best = drafting.sort_values("speedup").iloc[-1]
     top = f"{best['speedup']:.2f}{TIMES} by {best['label']} at {at(best['temperature'])}"
+    if drafting["prompts"].max() < 2:
+        return f"Fastest: {top}, on one prompt"
     return f"Clearly faster in {faster} of {len(drafting)} squares, clearly slower in {slower}; most: {top}"

@@ -14,10 +14,12 @@ from ddtree.workbook.plots.frames import at, require
 from ddtree.workbook.plots.panels import ROW
 from ddtree.workbook.plots.sweep.common import capital, ordered_labels, resampled, sentence_on
 from ddtree.workbook.plots.theme import INK, STAGE_COLOURS, TIMES, dress, for_phone
-from ddtree.workbook.sweep.slowdown import PARTS
+from ddtree.workbook.sweep.slowdown import PARTS, why_unclear
 
 COLOURS = {"acceptance": "#CCBB44", **STAGE_COLOURS}  # none of a temperature or a strategy
-TICKS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3)
+FINE_TICKS = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5)
+COARSE_TICKS = (0.1, 0.2, 0.35, 0.5, 0.7, 1, 1.4, 2, 3, 5, 10)
+WIDE = 0.9  # of an axis, in logarithms
 SHARES = [f"share_acceptance{end}" for end in ("", "_lo", "_hi")]
 
 
@@ -79,12 +81,15 @@ def _axes(figure: go.Figure, rows: pd.DataFrame, labels: list[str], low: list[fl
     parts = rows[[f"part_{part}" for part in PARTS]]
     left = min(float(parts.clip(upper=0).sum(axis=1).min()), *low) - 0.03
     right = max(float(parts.clip(lower=0).sum(axis=1).max()), *high) + 0.03
-    ticks = [value for value in TICKS if left <= math.log(value) <= right]
+    ticks = [
+        value for value in (FINE_TICKS if right - left < WIDE else COARSE_TICKS) if left <= math.log(value) <= right
+    ]
     figure.update_layout(barmode="relative")
     figure.update_yaxes(categoryorder="array", categoryarray=labels, range=[len(labels) - 0.5, -0.5])
     figure.update_xaxes(
         title=f"tokens/s at {at(rows['hot'].iloc[0])} over {at(rows['cold'].iloc[0])}",
         range=[left, right],
+        tickangle=0,
         tickvals=[math.log(value) for value in ticks],
         ticktext=[f"{value:g}{TIMES}" for value in ticks],
     )
@@ -94,7 +99,7 @@ def _axes(figure: go.Figure, rows: pd.DataFrame, labels: list[str], low: list[fl
 def _hover(row: Mapping[Any, Any]) -> str:
     factor = f"{row['speed']:.2f} times as fast (95% interval {row['speed_lo']:.2f} to {row['speed_hi']:.2f})"
     if not row["clear"]:
-        return f"{factor}<br>no clear change"
+        return f"{factor}<br>{why_unclear(row)}"
     shares = f"acceptance {row['share_acceptance']:.0%}, round time {row['share_time']:.0%} of it"
     return f"{factor}<br>{shares}, {row['prompts']} prompts"
 
@@ -102,7 +107,7 @@ def _hover(row: Mapping[Any, Any]) -> str:
 def _finding(row: Mapping[Any, Any]) -> str:
     ends = f"{capital(row['label'])}, {at(row['cold'])} to {at(row['hot'])}"
     if not row["clear"]:
-        return f"{ends}: no clear change of speed ({row['speed']:.2f}{TIMES})"
+        return f"{ends}: {row['speed']:.2f}{TIMES} the speed, {why_unclear(row)}"
     noun = "loss" if row["speed"] < 1 else "gain"
     interval = f"{row['share_acceptance_lo']:.0%} to {row['share_acceptance_hi']:.0%}"
     share = f"acceptance is {row['share_acceptance']:.0%} ({interval}) of the {noun}"
