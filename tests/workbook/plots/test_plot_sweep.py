@@ -280,7 +280,7 @@ def split(*, clear: bool = True) -> pd.DataFrame:
 def test_parts_of_a_slow_down_are_stacked_to_the_whole() -> None:
     figure = draw_slowdown(split(), ONLY, "tree 4")
     bars = {trace.name: trace for trace in figure.data if trace.type == "bar"}
-    assert list(bars) == ["acceptance", "draft (model)", "build", "compile", "verify (model)", "sample", "commit"]
+    assert list(bars) == ["acceptance", "draft", "build", "compile", "verify", "sample", "commit"]
     assert figure.layout.barmode == "relative"
     assert list(bars["acceptance"].y) == ["autoregressive", "tree 4"]
     whole = next(trace for trace in figure.data if trace.type == "scatter")

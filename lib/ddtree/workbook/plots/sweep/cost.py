@@ -14,7 +14,7 @@ from ddtree.workbook.sweep.pareto import mark_front
 
 MEASURED = [f"{name}{end}" for name in ("acceptance", "round_ms", "tokens_per_s") for end in ("", "_lo", "_hi")]
 ISO_LINES = 5
-FAR = 12  # times: speeds that far apart have lines at even ratios
+FAR = 30  # times: speeds that far apart have lines at even ratios
 
 
 def draw_cost(points: pd.DataFrame, slice_name: str) -> go.Figure:

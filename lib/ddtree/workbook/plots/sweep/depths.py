@@ -10,7 +10,7 @@ from ddtree.workbook.plots.frames import at, first_and_last, require, temperatur
 from ddtree.workbook.plots.sweep.common import bars, capital, resampled, sentence_on
 from ddtree.workbook.plots.theme import dress, for_phone
 
-SHALLOW, DEEP = 0.85, 0.15  # of the scale, where the colours read on white and on black
+SHALLOW, DEEP = 0.85, 0.25  # of the scale, where the colours read on white and on black
 
 
 def draw_depths(depths: pd.DataFrame, slice_name: str, label: str) -> go.Figure:

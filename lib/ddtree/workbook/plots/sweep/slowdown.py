@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from ddtree.decode import FORWARDS
 from ddtree.workbook.plots.frames import at, require
 from ddtree.workbook.plots.panels import ROW
 from ddtree.workbook.plots.sweep.common import capital, ordered_labels, resampled, sentence_on
@@ -37,12 +36,11 @@ def draw_slowdown(split: pd.DataFrame, slice_name: str, reference: str) -> go.Fi
     rows = split.set_index("label").loc[labels].reset_index()
     figure = go.Figure()
     for part in PARTS:
-        name = f"{part} (model)" if part in FORWARDS else part
         figure.add_bar(
             x=rows[f"part_{part}"].tolist(),
             y=labels,
             orientation="h",
-            name=name,
+            name=part,
             marker={"color": COLOURS[part]},
             customdata=[
                 [math.exp(row[f"part_{part}{end}"]) for end in ("", "_lo", "_hi")] for row in rows.to_dict("records")
