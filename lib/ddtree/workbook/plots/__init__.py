@@ -5,6 +5,11 @@ from ddtree.workbook.plots.chosen import draw_chosen_budgets
 from ddtree.workbook.plots.laws import draw_laws
 from ddtree.workbook.plots.live import draw_acceptance, draw_speed
 from ddtree.workbook.plots.rounds import draw_acceptance_by_depth, draw_histogram, draw_stage_times
+from ddtree.workbook.plots.speed.builders import draw_builders
+from ddtree.workbook.plots.speed.chain import draw_chain
+from ddtree.workbook.plots.speed.rounds import draw_rounds
+from ddtree.workbook.plots.speed.stages import draw_stages
+from ddtree.workbook.plots.speed.verify import draw_verify
 from ddtree.workbook.plots.sweep.budgets import draw_budgets
 from ddtree.workbook.plots.sweep.cost import draw_cost
 from ddtree.workbook.plots.sweep.depths import draw_depths
@@ -19,6 +24,8 @@ __all__ = [
     "draw_acceptance_by_depth",
     "draw_acceptance_map",
     "draw_budgets",
+    "draw_builders",
+    "draw_chain",
     "draw_chosen_budgets",
     "draw_cost",
     "draw_depths",
@@ -28,11 +35,14 @@ __all__ = [
     "draw_links",
     "draw_mask",
     "draw_reliability",
+    "draw_rounds",
     "draw_slowdown",
     "draw_speed",
     "draw_speedup_map",
     "draw_stage_times",
+    "draw_stages",
     "draw_tree",
+    "draw_verify",
     "dress",
     "strategy_colour",
     "temperature_colour",

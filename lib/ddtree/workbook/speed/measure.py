@@ -1,0 +1,104 @@
+"""The whole measurement, part by part, as plain rows that a result.json can hold; needs neither pandas nor Jupyter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import torch
+
+from ddtree.sampling import SamplingParams
+from ddtree.workbook.params import SpeedParams
+from ddtree.workbook.speed.chain import measure_chain
+from ddtree.workbook.speed.floors import Bandwidth, measure_bandwidth
+from ddtree.workbook.speed.inputs import Sizes
+from ddtree.workbook.speed.models import compared_temperatures, facts_of, pairs, prompts_for
+from ddtree.workbook.speed.pipelines import measure_verify
+from ddtree.workbook.speed.rounds import measure_rounds
+from ddtree.workbook.speed.stages import measure_stages
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def measure_speed(params: SpeedParams, *, say: Callable[[str], object] = print) -> dict[str, Any]:
+    """Everything, a few minutes: stages, builders, verify pipelines, live rounds, decoding against `dflash_generate`.
+
+    Returns lists of rows by part, the copy bandwidth in bytes per second, and what was skipped and why.
+    Raises RuntimeError where a GPU is asked for and there is none.
+    """
+    device = torch.device(params.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError('device is "cuda", but torch finds no CUDA device here; use device: cpu.')
+    bandwidth = measure_bandwidth(device)
+    say(f"copy: {bandwidth.bytes_per_s / 1e9:.0f} GB/s, read and written")
+    stages, builders, verify, skipped = _kernels(params, device, bandwidth, say)
+    models, rounds, chain = _live(params, device, skipped, say)
+    return {
+        "copy_bytes_per_s": bandwidth.bytes_per_s,
+        "stages": stages,
+        "builders": builders,
+        "verify": verify,
+        "models": models,
+        "rounds": rounds,
+        "chain": chain,
+        "skipped": skipped,
+    }
+
+
+def _kernels(
+    params: SpeedParams, device: torch.device, bandwidth: Bandwidth, say: Callable[[str], object]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]], list[dict[str, str]]]:
+    grid = [
+        Sizes(vocab, batch, budget, params.depth, params.topk_cap)
+        for vocab, batch, budget in product(params.vocabularies, params.batches, params.budgets)
+    ]
+    plain = SamplingParams(params.temperature)
+    filtered = SamplingParams(params.temperature, params.top_k, params.top_p)
+    common: dict[str, Any] = {
+        "repeats": params.repeats,
+        "bandwidth": bandwidth,
+        "device": device,
+        "dtype": DTYPES[params.logits_dtype],
+        "seed": params.seed,
+        "say": say,
+    }
+    stages, builders = measure_stages(grid, sampling=filtered, **common)
+    filters = {f"top-k {params.top_k}, top-p {params.top_p:g}": filtered, "no filter": plain}
+    verify, skipped = measure_verify(grid, filters, **common)
+    return stages, builders, verify, skipped
+
+
+def _live(
+    params: SpeedParams, device: torch.device, skipped: list[dict[str, str]], say: Callable[[str], object]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    models: list[dict[str, Any]] = []
+    rounds: list[dict[str, Any]] = []
+    chain: list[dict[str, Any]] = []
+    for name, pair in pairs(params.live_models, device, skipped, say):
+        models.append(facts_of(name, pair))
+        prompts = prompts_for(name, pair, params.prompts, seed=params.seed)
+        common: dict[str, Any] = {"topk_cap": params.topk_cap, "seed": params.seed, "say": say}
+        rounds += measure_rounds(
+            name,
+            pair,
+            prompts,
+            batches=params.live_batches,
+            budgets=params.live_budgets,
+            sampling=SamplingParams(params.temperature, params.top_k, params.top_p),
+            tokens=params.live_tokens,
+            **common,
+        )
+        rows, not_run = measure_chain(
+            name,
+            pair,
+            prompts,
+            temperatures=compared_temperatures(name, params.temperatures),
+            budget=params.live_budgets[0],
+            tokens=params.max_new_tokens,
+            resamples=params.bootstrap,
+            **common,
+        )
+        chain += rows
+        skipped += [entry for entry in not_run if entry not in skipped]
+    return models, rounds, chain

@@ -1,0 +1,96 @@
+"""How others verify a tree: SGLang's stock pipeline and its DFlash path, each on the same logits and coins as ours."""
+
+from __future__ import annotations
+
+import importlib
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor
+
+from ddtree.backends import sgl
+from ddtree.sampling import SamplingParams
+from ddtree.workbook.speed.inputs import Scene
+
+DFLASH_MODULE = "sglang.srt.speculative.dflash_utils"  # of SGLang 0.5.16
+
+
+def stock_missing(device: torch.device) -> str | None:
+    """Why the stock pipeline cannot run here, or None."""
+    return sgl.missing(device.type)
+
+
+def dflash_missing(device: torch.device) -> str | None:
+    """Why SGLang's DFlash verify cannot run here, or None."""
+    reason = sgl.missing(device.type)
+    if reason is not None:
+        return reason
+    try:
+        importlib.import_module(DFLASH_MODULE)
+    except Exception as error:  # half of SGLang is imported here, and any of it may be absent
+        return f"SGLang's DFlash verify cannot be imported: {type(error).__name__}: {error}"
+    return None
+
+
+def stock_verify(scene: Scene, sampling: SamplingParams) -> Tensor:
+    """softmax, top-k and top-p renormalisation of every row, a zeroed draft, and the op; returns accept_index."""
+    import sgl_kernel
+
+    bs, q, vocab = scene.logits.shape
+    probs = (scene.logits.reshape(bs * q, vocab).float() / sampling.temperature).softmax(dim=-1)
+    if sampling.top_k:
+        ks = torch.full((bs * q,), sampling.top_k, dtype=torch.int32, device=probs.device)
+        probs = sgl_kernel.top_k_renorm_prob(probs, ks)
+    if sampling.top_p < 1:
+        ps = torch.full((bs * q,), sampling.top_p, dtype=torch.float32, device=probs.device)
+        probs = sgl_kernel.top_p_renorm_prob(probs, ps)
+    return _walk(scene, probs.reshape(bs, q, vocab))
+
+
+def dflash_verify(scene: Scene, sampling: SamplingParams) -> Tensor:
+    """SGLang's probabilities for a DFlash verify, with what it knows of a uniform batch, and the op."""
+    target_probs = importlib.import_module(DFLASH_MODULE).build_dflash_verify_target_probs
+    bs, q, vocab = scene.logits.shape
+    device = scene.logits.device
+    known = SimpleNamespace(
+        temperatures=torch.full((bs, 1), sampling.temperature, device=device),
+        top_ks=torch.full((bs,), sampling.top_k or vocab, dtype=torch.int32, device=device),
+        top_ps=torch.full((bs,), sampling.top_p, device=device),
+        need_top_k_sampling=sampling.top_k > 0,
+        need_top_p_sampling=sampling.top_p < 1,
+    )
+    probs = target_probs(
+        next_token_logits=scene.logits.reshape(bs * q, vocab).float(),
+        sampling_info=known,
+        draft_token_num=q,
+        bs=bs,
+        max_top_k=sampling.top_k or None,
+        uniform_top_k_value=sampling.top_k or None,
+    )
+    return _walk(scene, probs)
+
+
+def _walk(scene: Scene, probs: Tensor) -> Tensor:
+    import sgl_kernel
+
+    bs, q = scene.tree.tokens.shape
+    device = probs.device
+    predict = torch.full((bs * q,), -1, dtype=torch.int32, device=device)
+    accept_index = torch.full((bs, scene.tree.max_depth + 1), -1, dtype=torch.int32, device=device)
+    accept_count = torch.zeros(bs, dtype=torch.int32, device=device)
+    sgl_kernel.tree_speculative_sampling_target_only(
+        predicts=predict,
+        accept_index=accept_index,
+        accept_token_num=accept_count,
+        candidates=scene.tree.tokens,
+        retrive_index=scene.tables.index,
+        retrive_next_token=scene.tables.next_token,
+        retrive_next_sibling=scene.tables.next_sibling,
+        uniform_samples=scene.coins,
+        uniform_samples_for_final_sampling=scene.final_coins,
+        target_probs=probs,
+        draft_probs=torch.zeros_like(probs),
+        threshold_single=1.0,
+        threshold_acc=1.0,
+    )
+    return accept_index

@@ -1,0 +1,77 @@
+"""Cases timed in turn on one clock: every turn runs each case once, so that a machine that slows down slows all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+WARM_UP = 3  # turns before the first that counts
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to time; `run` gets the number of the turn, so that it can take other inputs each time."""
+
+    name: str
+    run: Callable[[int], object]
+
+
+class Clock(Protocol):
+    def lap(self, call: Callable[[], object]) -> Callable[[], float]:
+        """Run `call` and return what will say how many microseconds it took."""
+        ...
+
+
+class WallClock:
+    """For a CPU: the host's own clock."""
+
+    def lap(self, call: Callable[[], object]) -> Callable[[], float]:
+        began = time.perf_counter()
+        call()
+        took = 1e6 * (time.perf_counter() - began)
+        return lambda: took
+
+
+class CudaClock:
+    """For a GPU: events around the call, on an idle device, so that the launches count as much as the kernels."""
+
+    def lap(self, call: Callable[[], object]) -> Callable[[], float]:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        start.record()
+        call()
+        end.record()
+
+        def microseconds() -> float:
+            end.synchronize()
+            return 1e3 * start.elapsed_time(end)
+
+        return microseconds
+
+
+def clock_of(device: torch.device) -> Clock:
+    return CudaClock() if device.type == "cuda" else WallClock()
+
+
+@torch.inference_mode()
+def interleaved(cases: Sequence[Case], *, repeats: int, clock: Clock, warm_up: int = WARM_UP) -> dict[str, list[float]]:
+    """Microseconds of every case in every turn, after `warm_up` turns that are not timed.
+
+    A turn begins with another case each time. Raises ValueError for two cases of one name.
+    """
+    names = [case.name for case in cases]
+    if len(set(names)) < len(names):
+        raise ValueError(f"cases are named {names}; every name may stand once only.")
+    for turn in range(warm_up):
+        for case in cases:
+            case.run(turn)
+    laps: dict[str, list[Callable[[], float]]] = {name: [] for name in names}
+    for turn in range(repeats):
+        first = turn % len(cases) if cases else 0
+        for case in [*cases[first:], *cases[:first]]:
+            laps[case.name].append(clock.lap(lambda case=case, turn=turn: case.run(turn)))  # type: ignore[misc]
+    return {name: [lap() for lap in found] for name, found in laps.items()}
