@@ -2,6 +2,7 @@
 
 import math
 
+import pandas as pd
 import plotly.graph_objects as go
 import pytest
 from ddtree.workbook.plots import (
@@ -74,6 +75,12 @@ def test_histogram_title_compares_the_upper_half_of_the_trees_rounds() -> None:
     figure = draw_histogram(rounds())  # the tree's median at T = 0 is 2.5 tokens
     assert title_of(figure) == "Rounds of 3 tokens or more at T = 0: tree 16/4 50%, chain 25%"
     assert figure.layout.title.subtitle.text.startswith("At T = 1: tree 16/4 0%, chain 0%.")
+
+
+def test_histogram_title_speaks_of_a_tree_that_was_measured_at_the_lowest_temperature() -> None:
+    larger = rounds().query("temperature == 1 and strategy == 'tree'").assign(label="tree 32/4")
+    figure = draw_histogram(pd.concat([rounds(), larger]))
+    assert title_of(figure) == title_of(draw_histogram(rounds()))
 
 
 def test_stage_bars_are_mean_times_stacked_in_the_order_of_a_round() -> None:

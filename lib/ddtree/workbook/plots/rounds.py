@@ -187,10 +187,13 @@ def _depth_finding(drafted: pd.DataFrame) -> str:
 
 
 def _tail_finding(drafted: pd.DataFrame) -> tuple[str, str]:
-    """Title and first sentence of the subtitle: who reaches the largest tree's median of the lowest temperature."""
+    """Title and first sentence of the subtitle: who reaches the median of the lowest temperature's largest tree.
+
+    Other trees, larger ones too, may have been measured at the highest temperature alone.
+    """
     first, *last = first_and_last(temperatures(drafted))
-    named = _most_drafted(drafted)
-    reached = math.ceil(named.loc[named["temperature"] == first, "emitted"].median())
+    named = _most_drafted(drafted[drafted["temperature"] == first])
+    reached = math.ceil(named["emitted"].median())
 
     def shares(temperature: float) -> str:
         here = drafted[drafted["temperature"] == temperature]
