@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from ddtree.backends import reference, sgl
+from ddtree.backends import fused, reference, sgl
 from ddtree.retrieve import RetrieveTables, compile_retrieve
-from ddtree.sampling import SamplingParams, target_probs
+from ddtree.sampling import NonFiniteLogitsError, SamplingParams, target_probs
 from ddtree.tree import DraftTree
 
 SUM_TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1
-BACKENDS = ("sgl", "reference")  # best first; "auto" takes the first that proved itself
+Result = tuple[Tensor, Tensor, Tensor]  # predict, accept_index, accept_count
+BACKENDS = ("fused", "sgl", "reference")  # best first; "auto" takes the first that proved itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def verify_tree(
         probs: float32 [bs, q, V], rows as `target_probs` gives them.
         coins: float32 [bs, q] in [0, 1), one for each node whose children are judged.
         final_coins: float32 [bs] in [0, 1).
-        backend: "auto", "reference" or "sgl".
+        backend: "auto", "fused", "sgl" or "reference".
 
     Raises:
         ValueError: a shape, dtype, token id or coin out of range; a row with a negative entry or whose sum is not
@@ -67,12 +68,12 @@ def verify_tree(
         BackendUnavailableError: the backend named cannot run here.
     """
     _refuse_bad_shapes(tree, tables, probs, coins, final_coins)
+    _refuse_bad_values(tree, probs.shape[-1], coins, final_coins)
     if probs.dtype != torch.float32:
         raise ValueError(f"probs are {probs.dtype}; the verify reads float32, as target_probs returns.")
     _refuse_improper_rows(tree, probs)
     _refuse_unsound_tree(tree, tables, probs.shape[-1])
-    chosen = _resolve(backend, probs.device)
-    run = sgl.verify if chosen == "sgl" else reference.verify
+    run = _VERIFY[_resolve(backend, probs.device)]
     return VerifyResult(*run(tree, tables, probs, coins, final_coins))
 
 
@@ -91,15 +92,24 @@ def sample_tree(
     `sampling` is one SamplingParams, or one per request; greedy and sampled requests may stand in one batch. The
     tree and its tables are taken to be `build_tree`'s and `compile_retrieve`'s own: nothing here costs a round
     what `verify_tree` spends on looking for cycles and twin siblings.
-    The reference backend normalises only the rows its walk visits; "sgl" gets every row's `target_probs`.
+    "reference" and "fused" normalise only the rows that the walk visits; "sgl" gets every row's `target_probs`.
 
-    Raises: as `verify_tree`, and NonFiniteLogitsError for a row that is no distribution.
+    "fused" on a GPU waits for the device once, to learn of a row that is no distribution, and under CUDA graph
+    capture not at all. So coins outside [0, 1) and tokens outside the vocabulary, which one must wait to see, are
+    not looked for there: such a token has probability 0. `backends.fused.sample` leaves the waiting to its caller.
+
+    Raises: as `verify_tree`, and NonFiniteLogitsError for a visited row that is no distribution ("sgl": any row).
     """
     _refuse_bad_shapes(tree, tables, logits, coins, final_coins)
     requests = [sampling] * tree.batch_size if isinstance(sampling, SamplingParams) else list(sampling)
     if len(requests) != tree.batch_size:
         raise ValueError(f"sampling has {len(requests)} entries for a batch of {tree.batch_size} requests.")
-    if _resolve(backend, logits.device) == "reference":
+    chosen = _resolve(backend, logits.device)
+    if chosen != "fused" or logits.device.type == "cpu":
+        _refuse_bad_values(tree, logits.shape[-1], coins, final_coins)
+    if chosen == "fused":
+        return _sample_fused(tree, tables, logits, tuple(requests), coins, final_coins)
+    if chosen == "reference":
         return VerifyResult(*reference.sample(tree, tables, logits, requests, coins, final_coins))
     probs = target_probs(
         logits,
@@ -109,6 +119,28 @@ def sample_tree(
         min_p=[p.min_p for p in requests],
     )
     return VerifyResult(*sgl.verify(tree, tables, probs, coins, final_coins))
+
+
+def _sample_fused(
+    tree: DraftTree,
+    tables: RetrieveTables,
+    logits: Tensor,
+    requests: tuple[SamplingParams, ...],
+    coins: Tensor,
+    final_coins: Tensor,
+) -> VerifyResult:
+    rows = logits if logits.dtype in fused.READ else logits.float()
+    *result, status = fused.sample(tree, tables, rows, _uploaded(requests, logits.device), coins, final_coins)
+    if logits.device.type == "cpu" or not torch.cuda.is_current_stream_capturing():
+        failed = [(b, code - 1) for b, code in enumerate(status.tolist()) if code]
+        if failed:
+            raise NonFiniteLogitsError.at(*failed[0])
+    return VerifyResult(*result)
+
+
+@lru_cache(maxsize=64)
+def _uploaded(requests: tuple[SamplingParams, ...], device: torch.device) -> fused.SamplingTensors:
+    return fused.SamplingTensors.from_requests(requests, device)
 
 
 def verify_tree_greedy(tree: DraftTree, tables: RetrieveTables, argmax: Tensor) -> VerifyResult:
@@ -147,9 +179,14 @@ def backend_report(device: torch.device | str = "cpu") -> list[BackendStatus]:
     return [_prove(name, torch.device(device).type) for name in BACKENDS]
 
 
+_VERIFY = {"fused": fused.verify, "sgl": sgl.verify, "reference": reference.verify}
+
+
 def _resolve(backend: str, device: torch.device) -> str:
     if backend == "auto":
-        return next(status.name for status in backend_report(device) if status.usable)
+        # Triton's interpreter proves the kernel right on a CPU, but no one decodes with it unless by name.
+        fit = (s.name for s in backend_report(device) if s.usable and (s.name != "fused" or device.type == "cuda"))
+        return next(fit)
     if backend not in BACKENDS:
         raise ValueError(f'backend is "{backend}"; it must be "auto", {", ".join(map(repr, BACKENDS))}.')
     status = _prove(backend, device.type)
@@ -162,23 +199,38 @@ def _resolve(backend: str, device: torch.device) -> str:
 def _prove(name: str, device_type: str) -> BackendStatus:
     if name == "reference":
         return BackendStatus(name, True, "the reference runs in torch on any device")
-    reason = sgl.missing(device_type)
+    reason = (fused if name == "fused" else sgl).missing(device_type)
     if reason is not None:
         return BackendStatus(name, False, reason)
-    tree, probs, coins, final_coins = _tiny_case()
-    tables = compile_retrieve(tree)
-    expected = reference.verify(tree, tables, probs, coins, final_coins)
-    on_device = [t.to(device_type) for t in (probs, coins, final_coins)]
-    moved = tree.to(device_type)
     try:
-        got = sgl.verify(moved, compile_retrieve(moved), *on_device)
+        for expected, got in _trials(name, device_type):
+            if not all(torch.equal(a, b.cpu()) for a, b in zip(expected, got, strict=True)):
+                return BackendStatus(name, False, f"its trial run gave {got} where the reference gives {expected}")
     except Exception as error:
         return BackendStatus(
             name, False, f"its trial run failed under torch {torch.__version__}: {type(error).__name__}: {error}"
         )
-    if all(torch.equal(a, b.cpu()) for a, b in zip(expected, got, strict=True)):
-        return BackendStatus(name, True, "its trial run gave the reference's tokens")
-    return BackendStatus(name, False, f"its trial run gave {got} where the reference gives {expected}")
+    return BackendStatus(name, True, "its trial run gave the reference's tokens")
+
+
+def _trials(name: str, device_type: str) -> Iterator[tuple[Result, Result]]:
+    """The tiny case by the reference and by the backend: from probabilities, and "fused" from logits too."""
+    tree, probs, *coins = _tiny_case()
+    moved = tree.to(device_type)
+    tables, moved_tables = compile_retrieve(tree), compile_retrieve(moved)
+    on_device = [coin.to(device_type) for coin in coins]
+    yield (
+        reference.verify(tree, tables, probs, *coins),
+        _VERIFY[name](moved, moved_tables, probs.to(device_type), *on_device),
+    )
+    if name == "fused":
+        logits = probs.log()
+        requests = [SamplingParams(), SamplingParams(top_p=0.95), SamplingParams(top_k=8)]
+        sampling = fused.SamplingTensors.from_requests(requests, device_type)
+        yield (
+            reference.sample(tree, tables, logits, requests, *coins),
+            fused.sample(moved, moved_tables, logits.to(device_type), sampling, *on_device)[:3],
+        )
 
 
 def _tiny_case() -> tuple[DraftTree, Tensor, Tensor, Tensor]:
@@ -206,20 +258,27 @@ def _refuse_bad_shapes(
         )
     if tables.index.shape != (bs, q):
         raise ValueError(f"tables are for {list(tables.index.shape)} nodes, the tree has [{bs}, {q}].")
-    if bs == 0:
+    for name, values in (("coins", coins), ("final_coins", final_coins)):
+        if values.dtype != torch.float32:
+            raise ValueError(f"{name} are {values.dtype}; they must be float32 in [0, 1).")
+
+
+def _refuse_bad_values(tree: DraftTree, vocab: int, coins: Tensor, final_coins: Tensor) -> None:
+    """On a GPU this waits for the device."""
+    if tree.batch_size == 0:
         return
     for name, values in (("coins", coins), ("final_coins", final_coins)):
         low, high = values.aminmax()  # NaN fails both comparisons
-        if values.dtype != torch.float32 or not (low >= 0 and high < 1):
+        if not (low >= 0 and high < 1):
             raise ValueError(
                 f"{name} are {values.dtype} from {low.item()} to {high.item()}; they must be float32 in [0, 1)."
             )
     low, high = tree.tokens.aminmax()
-    if not (low >= 0 and high < rows.shape[-1]):
-        b, node = ((tree.tokens < 0) | (tree.tokens >= rows.shape[-1])).nonzero()[0].tolist()
+    if not (low >= 0 and high < vocab):
+        b, node = ((tree.tokens < 0) | (tree.tokens >= vocab)).nonzero()[0].tolist()
         raise ValueError(
             f"request {b}, node {node} has token {tree.tokens[b, node].item()}, outside the target's vocabulary "
-            f"of {rows.shape[-1]}."
+            f"of {vocab}."
         )
 
 

@@ -77,8 +77,8 @@ def test_pair_is_loaded_with_the_parameters(project: Path, monkeypatch: pytest.M
 
 def test_backends_are_listed_with_a_reason() -> None:
     table = backend_table("cpu").set_index("backend")
-    assert table.index.tolist() == ["sgl", "reference"]
-    assert table["usable"].tolist() == [False, True], "the stock op needs a GPU"
+    assert table.index.tolist() == ["fused", "sgl", "reference"]
+    assert table["usable"].tolist() == [False, False, True], "the other two need a GPU"
     assert table.loc["reference", "why"] == "the reference runs in torch on any device"
     assert table.loc["sgl", "why"]
 

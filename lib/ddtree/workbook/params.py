@@ -39,7 +39,7 @@ TopK = Annotated[int, Field(ge=0, le=1_000_000, description="tokens kept by top-
 TopP = Annotated[float, Field(gt=0, le=1, description="probability mass kept by top-p; 1 is off")]
 MinP = Annotated[float, Field(ge=0, le=1, description="tokens below this share of the likeliest are dropped; 0 is off")]
 Backend = Annotated[
-    Literal["auto", "reference", "sgl"],
+    Literal["auto", "fused", "sgl", "reference"],
     Field(description='verify backend; "auto" is the best that proved itself here'),
 ]
 

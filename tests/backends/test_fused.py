@@ -1,0 +1,71 @@
+"""The fused kernel on a CPU: its cases in Triton's interpreter, and what is refused without one."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from ddtree.backends import fused
+from ddtree.retrieve import compile_retrieve
+from ddtree.sampling import SamplingParams
+from ddtree.tree import DraftTree
+from ddtree.verify import BackendUnavailableError, verify_tree
+
+HERE = Path(__file__).parent
+FORK = DraftTree.from_parents([[9, 3, 5, 2]], [[-1, 0, 0, 1]], [[0.0, -0.5, -1.0, -0.9]])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_cases_in_the_interpreter() -> None:
+    """In a process of its own: Triton reads TRITON_INTERPRET when it is imported, and other tests may want a GPU."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", HERE / "interpreted" / "fused_cases.py"],
+        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(HERE.parent), "PYTHONWARNINGS": "ignore"},
+        cwd=HERE.parent.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= 40
+    assert "skipped" not in done.stdout
+
+
+def test_asked_for_by_name_on_a_cpu_it_is_an_error_that_names_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    probs = torch.full((1, 4, 10), 0.1)
+    coins, finals = torch.full((1, 4), 0.5), torch.tensor([0.5])
+    with pytest.raises(BackendUnavailableError, match=r'"fused" was asked for.*runs on CUDA tensors.*cpu'):
+        verify_tree(FORK, compile_retrieve(FORK), probs, coins, finals, backend="fused")
+
+
+def test_missing_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "triton is not installed" in str(fused.missing("cuda"))
+
+
+def test_parameters_of_requests() -> None:
+    sampling = fused.SamplingTensors.from_requests(
+        [SamplingParams(9e-6, 7), SamplingParams(0.6, 2**40, 0.95, 0.1)], "cpu"
+    )
+    assert sampling.temperature.tolist() == [0.0, pytest.approx(0.6)], "greedy is written as 0"
+    assert sampling.top_k.tolist() == [7, 2**31 - 1]
+    assert sampling.top_p.tolist() == [1.0, pytest.approx(0.95)]
+    assert sampling.min_p.tolist() == [0.0, pytest.approx(0.1)]
+    with pytest.raises(ValueError, match=r"SamplingTensors.top_k is torch.int64 \[1\]; it must be torch.int32 \[1\]"):
+        fused.SamplingTensors(torch.ones(1), torch.ones(1, dtype=torch.int64), torch.ones(1), torch.zeros(1))
+
+
+def test_what_the_kernel_cannot_read_is_refused() -> None:
+    tables, coins, finals = compile_retrieve(FORK), torch.full((1, 4), 0.5), torch.tensor([0.5])
+    one = fused.SamplingTensors.from_requests([SamplingParams()], "cpu")
+    two = fused.SamplingTensors.from_requests([SamplingParams()] * 2, "cpu")
+    with pytest.raises(ValueError, match=r"logits are torch.float64; the kernel reads float32, bfloat16 and float16"):
+        fused.sample(FORK, tables, torch.zeros(1, 4, 10).double(), one, coins, finals)
+    with pytest.raises(ValueError, match="sampling is for 2 requests, the tree for 1"):
+        fused.sample(FORK, tables, torch.zeros(1, 4, 10), two, coins, finals)
