@@ -118,6 +118,6 @@ def test_installed_versions_are_those_of_this_interpreter() -> None:
     import torch
 
     installed = installed_versions()
-    assert installed["torch"] == torch.__version__
+    assert installed["torch"].partition("+")[0] == torch.__version__.partition("+")[0]  # PyPI's build names no CUDA
     assert "ddtree" in installed
     assert all(name == name.lower() and "_" not in name for name in installed)
