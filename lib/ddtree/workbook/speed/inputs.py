@@ -13,12 +13,12 @@ from torch import Tensor
 from ddtree.retrieve import RetrieveTables, compile_retrieve
 from ddtree.sampling import SamplingParams, step_coins
 from ddtree.tree import DraftTree, build_tree
-from ddtree.verify import sample_tree
+from ddtree.verify import VerifyResult, sample_tree
 
 EXPONENT = 1.3  # of Zipf's law
 NOISE = 0.5  # standard deviation added to every logit, in nats
 DRAFT_NOISE = 0.3  # what sets a draft's logits apart from the target's
-ROTATED_BYTES = 2**27  # of all sets of inputs together, at least: twice an H200's second-level cache
+ROTATED_BYTES = {"cuda": 2**27, "cpu": 2**25}  # of all sets together, at least: twice an H200's second-level cache
 MOST_SETS = 16
 
 
@@ -45,6 +45,9 @@ class Sizes:
     budget: int
     depth: int
     topk_cap: int
+
+    def __str__(self) -> str:
+        return f"V {self.vocab}, batch {self.batch}, budget {self.budget}"
 
 
 def zipf_logits(shape: tuple[int, ...], *, generator: torch.Generator) -> Tensor:
@@ -91,13 +94,20 @@ def make_scene(sizes: Sizes, *, seed: int, device: torch.device, dtype: torch.dt
 def make_scenes(sizes: Sizes, *, seed: int, device: torch.device, dtype: torch.dtype) -> list[Scene]:
     """As many scenes as keep a cache from holding the draft's logits, between 2 and `MOST_SETS`."""
     each = sizes.batch * sizes.depth * sizes.vocab * dtype.itemsize
-    sets = min(max(math.ceil(ROTATED_BYTES / each), 2), MOST_SETS)
+    sets = min(max(math.ceil(ROTATED_BYTES[device.type] / each), 2), MOST_SETS)
     return [make_scene(sizes, seed=seed + 1000 * number, device=device, dtype=dtype) for number in range(sets)]
+
+
+def walked(scene: Scene, sampling: SamplingParams) -> VerifyResult:
+    """The scene's verify by the reference, which fits into any memory."""
+    return sample_tree(
+        scene.tree, scene.tables, scene.logits, sampling, scene.coins, scene.final_coins, backend="reference"
+    )
 
 
 def rows_walked(scenes: Sequence[Scene], sampling: SamplingParams) -> float:
     """Rows of logits that the walks of a batch look at, on average over the scenes."""
-    counts = [sample_tree(s.tree, s.tables, s.logits, sampling, s.coins, s.final_coins).accept_count for s in scenes]
+    counts = [walked(scene, sampling).accept_count for scene in scenes]
     return float(torch.stack(counts).double().add(1).sum(dim=1).mean())
 
 

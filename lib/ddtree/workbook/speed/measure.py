@@ -63,10 +63,11 @@ def _kernels(
         "seed": params.seed,
         "say": say,
     }
-    stages, builders = measure_stages(grid, sampling=filtered, **common)
+    skipped: list[dict[str, str]] = []
+    stages, builders = measure_stages(grid, sampling=filtered, skipped=skipped, **common)
     filters = {f"top-k {params.top_k}, top-p {params.top_p:g}": filtered, "no filter": plain}
-    verify, skipped = measure_verify(grid, filters, **common)
-    return stages, builders, verify, skipped
+    verify, not_run = measure_verify(grid, filters, **common)
+    return stages, builders, verify, skipped + not_run
 
 
 def _live(

@@ -14,7 +14,7 @@ from ddtree.workbook.speed.floors import Bandwidth, bytes_to_move
 from ddtree.workbook.speed.graphs import captured
 from ddtree.workbook.speed.inputs import Scene, Sizes, make_scenes, rows_walked
 from ddtree.workbook.speed.medians import columns, median, ratio
-from ddtree.workbook.speed.timing import Case, clock_of, interleaved
+from ddtree.workbook.speed.timing import Case, clock_of, fitting, interleaved
 
 Pipeline = Callable[[Scene, SamplingParams], object]
 FUSED = "ours: fused"
@@ -80,7 +80,6 @@ def measure_verify(
     `over_ours` of a row is its time over that of our first backend, the one that "auto" takes.
     """
     usable, skipped = pipelines(device)
-    first = next(iter(usable))
     rows: list[dict[str, Any]] = []
     for sizes in grid:
         scenes = make_scenes(sizes, seed=seed, device=device, dtype=dtype)
@@ -88,6 +87,7 @@ def measure_verify(
             cases = [_case(name, run, scenes, sampling) for name, run in usable.items()]
             if FUSED in usable and device.type == "cuda":
                 cases.append(captured(f"{FUSED}, graph", _fused_call(scenes, sampling), len(scenes)))
+            cases = fitting(cases, f"{sizes}, {label}", skipped)
             laps = interleaved(cases, repeats=repeats, clock=clock_of(device))
             visited = rows_walked(scenes, sampling)
             moved = bytes_to_move("sample", scenes[0], key_len=0, visited_rows=visited)
@@ -100,13 +100,13 @@ def measure_verify(
                         "batch": sizes.batch,
                         "budget": sizes.budget,
                         **columns("us", median(microseconds, seed=seed)),
-                        **columns("over_ours", ratio(microseconds, laps[first], seed=seed)),
+                        **columns("over_ours", ratio(microseconds, laps[cases[0].name], seed=seed)),
                         "floor_us": bandwidth.floor_us(moved),
                         "rows_walked": visited / sizes.batch,
                         "repeats": repeats,
                     }
                 )
-        say(f"verify: vocabulary {sizes.vocab}, batch {sizes.batch}, budget {sizes.budget}")
+        say(f"verify: {sizes}")
         del scenes
     return rows, skipped
 

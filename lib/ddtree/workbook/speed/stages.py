@@ -15,9 +15,9 @@ from ddtree.verify import sample_tree
 from ddtree.workbook.speed.floors import Bandwidth, bytes_to_move
 from ddtree.workbook.speed.graphs import captured
 from ddtree.workbook.speed.heap import heap_tree
-from ddtree.workbook.speed.inputs import Scene, Sizes, make_scenes, rows_walked
+from ddtree.workbook.speed.inputs import Scene, Sizes, make_scenes, rows_walked, walked
 from ddtree.workbook.speed.medians import columns, median, ratio
-from ddtree.workbook.speed.timing import Case, clock_of, interleaved
+from ddtree.workbook.speed.timing import Case, clock_of, fitting, interleaved
 
 KEYS = 512  # committed tokens that a mask covers, beside the tree
 IN_GRAPHS = ("top-k", "build", "compile", "mask")  # captured too, where there are CUDA graphs
@@ -34,14 +34,19 @@ def measure_stages(
     device: torch.device,
     dtype: torch.dtype,
     seed: int,
+    skipped: list[dict[str, str]],
     say: Callable[[str], object] = print,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """One row per stage and size, and one row per builder and size with the heap's time over the builder's."""
+    """One row per stage and size, and one row per builder and size with the heap's time over the builder's.
+
+    A stage that does not fit into the device's memory at a size is added to `skipped`.
+    """
     stages: list[dict[str, Any]] = []
     builders: list[dict[str, Any]] = []
     for sizes in grid:
         scenes = make_scenes(sizes, seed=seed, device=device, dtype=dtype)
-        laps = interleaved(_cases(scenes, sizes, sampling, device), repeats=repeats, clock=clock_of(device))
+        cases = fitting(_cases(scenes, sizes, sampling, device), str(sizes), skipped)
+        laps = interleaved(cases, repeats=repeats, clock=clock_of(device))
         place = {"vocab": sizes.vocab, "batch": sizes.batch, "budget": sizes.budget}
         visited = rows_walked(scenes, sampling)
         for name, microseconds in laps.items():
@@ -55,7 +60,7 @@ def measure_stages(
             if name in laps:
                 speedup = columns("ratio", ratio(laps[HEAP], laps[name], seed=seed))
                 builders.append({"builder": builder, **place, **speedup, "heap_us": median(laps[HEAP]).value})
-        say(f"stages: vocabulary {sizes.vocab}, batch {sizes.batch}, budget {sizes.budget}")
+        say(f"stages: {sizes}")
         del scenes
     return stages, builders
 
@@ -65,10 +70,7 @@ def _cases(scenes: list[Scene], sizes: Sizes, sampling: SamplingParams, device: 
     cap, budget = sizes.topk_cap, sizes.budget
     branch = min(cap, budget, sizes.vocab)
     key_len = KEYS + budget + 1
-    results = [
-        sample_tree(scene.tree, scene.tables, scene.logits, sampling, scene.coins, scene.final_coins)
-        for scene in scenes
-    ]
+    results = [walked(scene, sampling) for scene in scenes]
 
     def mask(scene: Scene) -> object:
         tree_positions(scene.tree, scene.prefix_len)

@@ -58,6 +58,21 @@ def clock_of(device: torch.device) -> Clock:
 
 
 @torch.inference_mode()
+def fitting(cases: Sequence[Case], where: str, skipped: list[dict[str, str]]) -> list[Case]:
+    """The cases that run once without exhausting the memory; the others are added to `skipped`."""
+    fit = []
+    for case in cases:
+        try:
+            case.run(0)
+        except torch.OutOfMemoryError as error:
+            skipped.append({"what": f"{case.name}, {where}", "why": f"out of memory: {str(error).split('.')[0]}"})
+            torch.cuda.empty_cache()
+        else:
+            fit.append(case)
+    return fit
+
+
+@torch.inference_mode()
 def interleaved(cases: Sequence[Case], *, repeats: int, clock: Clock, warm_up: int = WARM_UP) -> dict[str, list[float]]:
     """Microseconds of every case in every turn, after `warm_up` turns that are not timed.
 
