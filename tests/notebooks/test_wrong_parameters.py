@@ -27,7 +27,8 @@ SENTENCES = [
     "LiveParams: 13 wrong parameter(s).",
     "temperatures[1] is '1e-6' (text), but a number from 0 up to 10 is needed; "
     "YAML reads 1e-6 as text, so write 1.0e-6.",
-    "extra_budgets[1] is '8' (text), but a whole number from 0 up to 1024 or \"auto\" is needed; write 8 without quotes.",
+    "extra_budgets[1] is '8' (text), but a whole number from 0 up to 1024 or "
+    '"auto" is needed; write 8 without quotes.',
     'extra_budgets[2] is 16.0 (number with a decimal point), but a whole number from 0 up to 1024 or "auto" is needed.',
     "prompts[1] is False (true/false), but text that is not empty is needed; "
     "YAML reads bare on, off, yes, no, true and false as true/false, so put the text in quotes.",
