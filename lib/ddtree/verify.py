@@ -95,8 +95,9 @@ def sample_tree(
     "reference" and "fused" normalise only the rows that the walk visits; "sgl" gets every row's `target_probs`.
 
     "fused" on a GPU waits for the device once, to learn of a row that is no distribution, and under CUDA graph
-    capture not at all. So coins outside [0, 1) and tokens outside the vocabulary, which one must wait to see, are
-    not looked for there: such a token has probability 0. `backends.fused.sample` leaves the waiting to its caller.
+    capture not at all (call it once before: the first call compiles and uploads the parameters). So coins outside
+    [0, 1) and tokens outside the vocabulary, which one must wait to see, are not looked for there: such a token has
+    probability 0. `backends.fused.sample` leaves the waiting to its caller.
 
     Raises: as `verify_tree`, and NonFiniteLogitsError for a visited row that is no distribution ("sgl": any row).
     """
