@@ -18,9 +18,10 @@ ORDER = [
     {"interfaces"},
     {"decode"},
     {"models"},
+    {"serving"},
     {"workbook"},
 ]
-ROOMS = {"backends", "models", "workbook"}
+ROOMS = {"backends", "models", "serving", "workbook"}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 

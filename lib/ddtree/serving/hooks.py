@@ -1,0 +1,77 @@
+"""Five places of SGLang that a tree needs to behave otherwise; each hook does nothing unless the server runs DDTREE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ddtree.serving.algorithm import NAME
+from ddtree.serving.requests import refusal
+
+
+def install() -> None:
+    """Register the hooks; SGLang applies them when all plugins are loaded, in every process."""
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    speculative = "sglang.srt.speculative.dflash_utils"
+    triton = "sglang.srt.layers.attention.triton_backend.TritonAttnBackend"
+    runner = "sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner"
+    sizing = "sglang.srt.mem_cache.allocation_sizing"
+    for target, hook, kind in (
+        (f"{speculative}.resolve_dflash_verify_mask_policy", ask_for_mask, HookType.AROUND),
+        (f"{speculative}.validate_dflash_request", refuse_request, HookType.AROUND),
+        (f"{sizing}.get_req_to_token_extra_context_len", widen_rows, HookType.AFTER),
+        (f"{triton}.init_cuda_graph_state", widen_mask, HookType.AFTER),
+        (f"{runner}.capture_one_shape", require_mask, HookType.AFTER),
+    ):
+        HookRegistry.register(target, hook, kind)
+
+
+def serving_ddtree() -> bool:
+    """Whether this process serves with DDTREE."""
+    from sglang.srt.runtime_context import get_server_args
+
+    return is_ddtree(get_server_args())
+
+
+def is_ddtree(server_args: Any) -> bool:
+    return str(server_args.speculative_algorithm).upper() == NAME
+
+
+def ask_for_mask(policy: Callable[..., tuple[str, bool]], *args: Any, **kwargs: Any) -> tuple[str, bool]:
+    """Verify graphs are captured with a mask. Without one a graph would attend causally over the flattened tree."""
+    name, masked = policy(*args, **kwargs)
+    return name, masked or serving_ddtree()
+
+
+def refuse_request(validate: Callable[..., str | None], req: Any, *args: Any, **kwargs: Any) -> str | None:
+    return refusal(req) if serving_ddtree() else validate(req, *args, **kwargs)
+
+
+def widen_rows(extra: int, server_args: Any, *args: Any, **kwargs: Any) -> int:
+    """A step reserves two verify widths behind the text; a narrower row would run over into the next request's."""
+    return max(extra, 4 + 2 * server_args.speculative_num_draft_tokens) if is_ddtree(server_args) else extra
+
+
+def widen_mask(result: None, backend: Any, max_bs: int, max_num_tokens: int, *args: Any, **kwargs: Any) -> None:
+    """The mask's rows also hold the tree behind a text that fills the context."""
+    if not serving_ddtree() or backend.cuda_graph_custom_mask is None:
+        return
+    mask = backend.cuda_graph_custom_mask
+    cells = max_num_tokens * (backend.max_context_len + 2 * backend.num_draft_tokens)
+    backend.cuda_graph_custom_mask = mask.new_zeros(max(cells, mask.numel()))
+
+
+def require_mask(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
+    """Raises RuntimeError for a verify graph of the target that was captured without the tree mask."""
+    if not serving_ddtree() or runner.model_runner.is_draft_worker:
+        return
+    backend = runner.attn_backend
+    if (
+        backend.cuda_graph_custom_mask is None
+        or backend.forward_metadata.custom_mask is not backend.cuda_graph_custom_mask
+    ):
+        raise RuntimeError(
+            "a verify graph was captured without the tree mask; it would attend causally over the flattened tree. "
+            "Serve with --disable-cuda-graph and report this."
+        )

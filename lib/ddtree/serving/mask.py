@@ -1,0 +1,27 @@
+"""The tree mask where SGLang's Triton attention reads it: per request q rows of prefix + q cells, one after another.
+
+Invariant: only the q x q cells behind the prefix are written, since the kernel never reads the mask over the prefix.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def mask_cells(prefix_sum: int, batch_size: int, width: int) -> int:
+    """Cells that a batch's masks take, from an upper bound of the sum of its prefix lengths."""
+    return width * (prefix_sum + batch_size * width)
+
+
+def write_tree_mask(buffer: Tensor, visible: Tensor, prefix_len: Tensor) -> None:
+    """Write `visible` bool [bs, q, q] into `buffer` uint8 [at least mask_cells(...)], in place, without waiting.
+
+    `prefix_len` int64 [bs] are tokens with KV, so node i of request b looks at key prefix_len[b] + j iff visible.
+    """
+    q = visible.shape[1]
+    node = torch.arange(q, device=visible.device)
+    row = prefix_len + q
+    start = torch.nn.functional.pad((row * q).cumsum(0)[:-1], (1, 0))
+    cell = (start + prefix_len)[:, None, None] + node[:, None] * row[:, None, None] + node
+    buffer.scatter_(0, cell.flatten(), visible.flatten().to(buffer.dtype))

@@ -1,0 +1,269 @@
+"""A round of DDTREE in SGLang: draft a block, build trees, verify them in one pass, walk, commit.
+
+Invariants: slots are read once, before the drafter runs, and never again in the round; what a round returns has the
+stride of the drafter's block, whatever the verify width; every token of a request, the first included, is drawn by one
+law from one stream of coins.
+"""
+
+from __future__ import annotations
+
+import os
+from copy import deepcopy
+from typing import Any
+
+import torch
+from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
+from sglang.kernels.ops.speculative.dflash import _prepare_dflash_draft_block_unchecked
+from sglang.srt.managers.scheduler import GenerationBatchResult
+from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+from sglang.srt.model_executor.cuda_graph_config import Backend
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
+from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from torch import Tensor
+
+from ddtree.commit import Commit, plan_commit
+from ddtree.serving.algorithm import draft_block
+from ddtree.serving.arguments import refuse_block
+from ddtree.serving.broken import BrokenWalks
+from ddtree.serving.coins import round_coins
+from ddtree.serving.compact import compact_on_device
+from ddtree.serving.drafter import Drafted, TreeDrafter
+from ddtree.serving.first import root_alone
+from ddtree.serving.judge import Judge, choose_backend
+from ddtree.serving.mask import mask_cells, write_tree_mask
+from ddtree.serving.seeds import Seeds
+from ddtree.serving.settings import Settings
+from ddtree.serving.verify_input import DDTreeVerifyInput
+
+
+class DDTreeWorker(DFlashWorkerV2):
+    """DFLASH's worker with a tree between its drafter and its target.
+
+    Raises ValueError or BackendUnavailableError at start for what cannot be served rightly.
+    """
+
+    def __init__(self, server_args: Any, gpu_id: int, ps: Any, nccl_port: int, target_worker: Any) -> None:
+        self.settings = Settings.from_environment(os.environ)
+        self.width = int(server_args.speculative_num_draft_tokens)
+        block = refuse_block(draft_block(server_args), self.width, server_args.speculative_draft_model_path)
+        self.judge = Judge(choose_backend(self.settings.backend, "cuda"))
+        self.seeds = Seeds(int(server_args.random_seed))
+        self.broken = BrokenWalks()
+        self.prefilling: Any = None
+        # The drafter's runner, its attention and its graphs read their width from the arguments that it is given.
+        draft_args = deepcopy(server_args)
+        draft_args.override("ddtree.draft", speculative_num_draft_tokens=block)
+        super().__init__(draft_args, gpu_id, ps, nccl_port, target_worker)
+        self.server_args = server_args
+        self.tree_drafter = TreeDrafter(
+            self._target_head(),
+            block=block,
+            budget=self.width - 1,
+            topk_cap=self.settings.topk_cap,
+            temperature=self.settings.draft_temperature,
+        )
+        self.stock_sample = self.model_runner.sample
+        self.model_runner.sample = self._first_tokens
+
+    def _target_head(self) -> Tensor:
+        head = getattr(self.model_runner.model, "lm_head", None)
+        weight = getattr(head, "weight", None)
+        if weight is None or not torch.is_floating_point(weight):
+            raise ValueError("DDTREE drafts with the target's lm_head, which must be there and not be quantised.")
+        shard = getattr(head, "shard_indices", None)
+        if shard is None:
+            return weight
+        if int(shard.num_added_elements) or int(shard.org_vocab_start_index):
+            raise ValueError("DDTREE does not serve a target whose lm_head has added tokens or is split.")
+        return weight[: int(shard.num_org_elements)]
+
+    def init_cuda_graphs(self) -> None:
+        if self.model_runner.sliding_window_size is not None:
+            raise ValueError("DDTREE does not serve a target with a sliding window.")
+        pool = self.model_runner.token_to_kv_pool
+        if type(pool) is not MHATokenToKVPool or pool.use_hnd:
+            raise ValueError(
+                f"DDTREE moves rows of an MHATokenToKVPool in NHD layout; the target's is {type(pool).__name__}."
+            )
+        self.row_bytes = int(pool.k_buffer[0][0].nbytes)
+        if any(int(buffer[0].nbytes) != self.row_bytes for buffer in (*pool.k_buffer, *pool.v_buffer)):
+            raise ValueError("DDTREE moves KV rows of one size; this target's keys and values differ.")
+        super().init_cuda_graphs()
+        runner = self.draft_model_runner.decode_cuda_graph_runner
+        if runner is not None and runner.captured_req_width != self.block_size:
+            raise RuntimeError(
+                f"the drafter's graphs are {runner.captured_req_width} wide, its block {self.block_size}."
+            )
+        runner = self.model_runner.decode_cuda_graph_runner
+        if runner is not None and runner.captured_req_width != self.width:
+            raise RuntimeError(f"the verify graphs are {runner.captured_req_width} wide, the tree {self.width}.")
+
+    def _maybe_build_draft_sampler(self) -> TreeDrafter | None:
+        if self.server_args.cuda_graph_config.decode.backend == Backend.DISABLED:
+            return None
+        most = self.draft_model_runner.req_to_token_pool.size
+        self.tree_drafter.reserve(min(most, max(self.server_args.cuda_graph_config.decode.bs)))
+        return self.tree_drafter
+
+    def forward_batch_generation(self, batch: Any, on_publish: Any = None) -> Any:
+        if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
+            self.prefilling = batch
+            try:
+                return super().forward_batch_generation(batch, on_publish)
+            finally:
+                self.prefilling = None
+        if batch.forward_mode.is_idle():
+            return super().forward_batch_generation(batch, on_publish)
+        if not isinstance(batch.spec_info, DFlashDraftInputV2):
+            raise RuntimeError(f"a decode batch carries {type(batch.spec_info).__name__}, not the drafter's state.")
+        self.broken.abort_known()
+        batch.seq_lens.record_stream(torch.cuda.current_stream())
+        return self._round(batch, on_publish)
+
+    def _first_tokens(self, logits_output: Any, forward_batch: Any) -> Tensor:
+        """The token after a prompt, by the law and the coins of every later one."""
+        batch = self.prefilling
+        if batch is None:
+            return self.stock_sample(logits_output, forward_batch)
+        sampling = forward_batch.sampling_info
+        logits = logits_output.next_token_logits
+        sampling.apply_logits_bias(logits)
+        tree, tables = root_alone(len(batch.reqs), logits.device)
+        seeds = self.seeds.of(batch.reqs, logits.device)
+        coins = round_coins(seeds, forward_batch.seq_lens.long() - 1, 1)
+        parameters = [req.sampling_params for req in batch.reqs]
+        result, status = self.judge.decide(tree, tables, logits[:, None], sampling, parameters, coins)
+        if status is not None:
+            self.broken.note(status, batch.reqs)
+        return result.predict.long()
+
+    def _round(self, batch: Any, on_publish: Any) -> Any:
+        bs = len(batch.seq_lens)
+        prefix_len = batch.seq_lens
+        slots = assign_extend_cache_locs_func(
+            req_pool_indices=batch.req_pool_indices,
+            req_to_token=self.model_runner.req_to_token_pool.req_to_token,
+            start_offset=prefix_len,
+            end_offset=prefix_len + self.width,
+            batch_size=bs,
+            draft_token_num=self.width,
+            device=self.device,
+        ).view(bs, self.width)
+        host_lens, host_sum = self._host_bound(batch, bs)
+        drafted = self._draft(batch, bs, host_lens, host_sum)
+        target_out = self._verify(batch, drafted, slots, host_lens, host_sum)
+        logits_output = target_out.logits_output
+        commit = self._decide(batch, drafted, logits_output.next_token_logits)
+        if on_publish is not None:
+            on_publish(commit.new_len)
+        self._commit(commit, slots, prefix_len, logits_output.hidden_states)
+        logits_output.hidden_states = None  # large, and nobody is given it
+        return GenerationBatchResult(
+            logits_output=logits_output,
+            next_token_ids=commit.tokens.clamp(min=0).reshape(-1),
+            accept_lens=commit.lengths.int(),
+            can_run_cuda_graph=target_out.can_run_cuda_graph,
+            next_draft_input=self._make_next_draft_input_decode(
+                bonus_tokens=commit.next_root, new_seq_lens=commit.new_len
+            ),
+            speculative_num_draft_tokens=self.block_size,
+            new_seq_lens=commit.new_len,
+        )
+
+    def _host_bound(self, batch: Any, bs: int) -> tuple[Tensor, int]:
+        """Upper bounds of the prefix lengths on the host, without asking the device where the batch knows."""
+        reserved = batch.spec_info.reserved_seq_lens_cpu
+        if batch.seq_lens_cpu is not None:
+            lens = batch.seq_lens_cpu + self.width
+        elif reserved is not None:
+            lens = reserved
+        else:
+            lens = batch.seq_lens.cpu()
+        lens = lens.to(torch.int32)
+        return lens, int(lens.sum())
+
+    def _draft(self, batch: Any, bs: int, host_lens: Tensor, host_sum: int) -> Drafted:
+        self._ensure_draft_block_buffers(bs)
+        ids, positions = self._draft_block_ids_buf[:bs], self._draft_block_positions_buf[:bs]
+        slots = self._draft_verify_out_cache_loc_buf[:bs]
+        _prepare_dflash_draft_block_unchecked(
+            bonus_tokens=batch.spec_info.bonus_tokens.view(-1),
+            prefix_lens=batch.seq_lens.view(-1),
+            req_pool_indices=batch.req_pool_indices.view(-1),
+            req_to_token=self.model_runner.req_to_token_pool.req_to_token,
+            block_ids_out=ids,
+            positions_out=positions,
+            cache_loc_out=slots,
+            mask_token_id=int(self._mask_token_id),
+        )
+        embedding = self.model_runner.model.get_input_embeddings()(ids)
+        forward_batch = ForwardBatch(
+            forward_mode=ForwardMode.TARGET_VERIFY,
+            batch_size=bs,
+            input_ids=ids.flatten(),
+            req_pool_indices=batch.req_pool_indices,
+            seq_lens=batch.seq_lens,
+            out_cache_loc=slots.reshape(-1),
+            seq_lens_sum=host_sum,
+            seq_lens_cpu=host_lens,
+            positions=positions.reshape(-1),
+            input_embeds=embedding.view(-1, embedding.shape[-1]),
+            spec_algorithm=SpeculativeAlgorithm.DFLASH,
+            spec_info=self._draft_block_spec_info,
+            capture_hidden_mode=CaptureHiddenMode.NULL,
+        )
+        with torch.inference_mode():
+            out = self.draft_model_runner.forward(forward_batch)
+            if out.can_run_graph:
+                return self.tree_drafter.read(bs)
+            return self.tree_drafter.draft(out.logits_output.hidden_states, ids[:, 0])
+
+    def _verify(self, batch: Any, drafted: Drafted, slots: Tensor, host_lens: Tensor, host_sum: int) -> Any:
+        mask = self._mask(mask_cells(host_sum, len(slots), self.width))
+        write_tree_mask(mask, drafted.visible, batch.seq_lens)
+        verify_input = DDTreeVerifyInput.of(drafted.tree, batch.seq_lens, mask)
+        batch.out_cache_loc = slots.reshape(-1)
+        before = batch.seq_lens_cpu, batch.seq_lens_sum
+        batch.seq_lens_cpu, batch.seq_lens_sum = host_lens, host_sum
+        forward_batch, _ = verify_input.prepare_for_verify(batch, self.target_worker)
+        batch.seq_lens_cpu, batch.seq_lens_sum = before
+        return self.target_worker.forward_batch_generation(
+            batch=None, forward_batch=forward_batch, is_verify=True, skip_attn_backend_init=True
+        )
+
+    def _mask(self, cells: int) -> Tensor:
+        """The buffer that verify graphs read, where it is large enough; eager attention reads whichever it is given."""
+        shared = self.model_runner.attn_backend.cuda_graph_custom_mask
+        if shared is not None and shared.numel() >= cells:
+            return shared[:cells]
+        return torch.empty(cells, dtype=torch.uint8, device=self.device)
+
+    def _decide(self, batch: Any, drafted: Drafted, logits: Tensor) -> Commit:
+        bs = len(batch.seq_lens)
+        rows = logits.view(bs, self.width, -1)
+        sampling = batch.sampling_info
+        if sampling.logit_bias is not None:
+            rows.add_(sampling.logit_bias[:, None].to(rows.dtype))
+        coins = round_coins(self.seeds.of(batch.reqs, rows.device), batch.seq_lens, self.width)
+        parameters = [req.sampling_params for req in batch.reqs]
+        result, status = self.judge.decide(drafted.tree, drafted.tables, rows, sampling, parameters, coins)
+        if status is not None:
+            self.broken.note(status, batch.reqs)
+        return plan_commit(drafted.tree, result, batch.seq_lens)
+
+    def _commit(self, commit: Commit, slots: Tensor, prefix_len: Tensor, hidden: Tensor) -> None:
+        """Rows of the path to the front, in the target's cache and, made from hidden rows, in the drafter's."""
+        bs, length = commit.path.shape
+        compact_on_device(self.model_runner.token_to_kv_pool.data_ptrs, self.row_bytes, slots, commit.path)
+        kept = commit.path.clamp(min=0) + torch.arange(bs, device=slots.device)[:, None] * self.width
+        front = slots[:, :length].contiguous()
+        positions = prefix_len[:, None] + torch.arange(length, device=slots.device)
+        self._append_target_hidden_to_draft_kv_by_loc(
+            target_hidden=hidden[kept.flatten()],
+            cache_loc=front.reshape(-1),
+            positions=positions.reshape(-1),
+            cache_loc_2d=front,
+            commit_lens=commit.lengths.int(),
+        )

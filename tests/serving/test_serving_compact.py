@@ -1,0 +1,68 @@
+"""KV rows after compaction are those of the path, in place, with sources that are targets of later rows."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from ddtree.serving.compact import compact, compact_on_device, moves
+
+HERE = Path(__file__).parent
+
+
+def a_round(seed: int, bs: int = 6, q: int = 9, depth: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+    """Slots in no order, and paths that ascend from the root, some of them the root alone."""
+    rng = torch.Generator().manual_seed(seed)
+    slots = torch.randperm(bs * q + 3, generator=rng)[: bs * q].view(bs, q)
+    path = torch.full((bs, depth), -1)
+    for b in range(bs):
+        n = int(torch.randint(0, depth, (), generator=rng))
+        path[b, : n + 1] = torch.cat(
+            [torch.zeros(1).long(), torch.randperm(q - 1, generator=rng)[:n].sort().values + 1]
+        )
+    return slots, path
+
+
+def fresh(buffer: torch.Tensor, slots: torch.Tensor, path: torch.Tensor) -> torch.Tensor:
+    """Row by row from a copy."""
+    right = buffer.clone()
+    for b in range(len(path)):
+        for k, node in enumerate(path[b].tolist()):
+            if node >= 0:
+                right[slots[b, k]] = buffer[slots[b, node]]
+    return right
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_are_those_of_a_fresh_gather(seed: int) -> None:
+    slots, path = a_round(seed)
+    buffers = [torch.randn(60, 2, 4), torch.randn(60, 2, 4)]
+    right = [fresh(buffer, slots, path) for buffer in buffers]
+    compact(buffers, slots, path)
+    assert all(torch.equal(a, b) for a, b in zip(buffers, right, strict=True))
+
+
+def test_padding_stays_where_it_is() -> None:
+    slots, path = torch.tensor([[5, 3, 8, 1]]), torch.tensor([[0, 2, -1]])
+    targets, sources = moves(slots, path)
+    assert targets.tolist() == [[3, 8]]
+    assert sources.tolist() == [[8, 8]]
+
+
+def test_rows_of_no_whole_words_are_refused() -> None:
+    pytest.importorskip("triton")
+    with pytest.raises(ValueError, match="row has 12 bytes"):
+        compact_on_device(torch.zeros(2, dtype=torch.uint64), 12, *a_round(0))
+
+
+def test_the_kernel_moves_the_same_rows() -> None:
+    """In a process of its own, since Triton's interpreter is chosen at import."""
+    pytest.importorskip("triton")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{HERE}:{HERE.parent}/backends/interpreted"}
+    run = subprocess.run(
+        [sys.executable, str(HERE / "compact_interpreted.py")], capture_output=True, text=True, env=environment
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert run.stdout.strip() == "equal in 4 rounds"

@@ -1,0 +1,138 @@
+"""Registration: the pinned release and its signatures or nothing, and hooks that mind their own algorithm only."""
+
+import importlib
+import importlib.metadata
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import toy_sglang as toy
+from ddtree.serving.signatures import (
+    PINNED,
+    RELIED_UPON,
+    IncompatibleSGLangError,
+    Relied,
+    check_release,
+    check_signatures,
+)
+
+
+def test_the_pinned_release_passes() -> None:
+    check_release(lambda _: PINNED)
+
+
+def test_another_release_is_refused_with_both_numbers() -> None:
+    with pytest.raises(IncompatibleSGLangError, match=r"sglang 0\.5\.23 is installed.*0\.5\.16 alone"):
+        check_release(lambda _: "0.5.23")
+
+
+def test_no_release_is_refused() -> None:
+    def absent(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    with pytest.raises(IncompatibleSGLangError, match="not installed"):
+        check_release(absent)
+
+
+@pytest.fixture
+def a_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("a_serving_module")
+    module.called = lambda one, two: None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "a_serving_module", module)
+    return module
+
+
+@pytest.mark.usefixtures("a_module")
+def test_signatures_are_compared_by_their_parameters() -> None:
+    check_signatures((Relied("a_serving_module.called", ("one", "two")), Relied("a_serving_module.called")))
+    with pytest.raises(IncompatibleSGLangError, match=r"called takes \(one, two\).*calls it with \(one\)"):
+        check_signatures((Relied("a_serving_module.called", ("one",)),))
+    with pytest.raises(IncompatibleSGLangError, match=r"a_serving_module\.gone is not in this build"):
+        check_signatures((Relied("a_serving_module.gone"),))
+    with pytest.raises(IncompatibleSGLangError, match="no_such_package"):
+        check_signatures((Relied("no_such_package.name"),))
+
+
+def test_the_table_names_each_place_once() -> None:
+    paths = [one.path for one in RELIED_UPON]
+    assert len(set(paths)) == len(paths)
+    assert all(path.startswith("sglang.") for path in paths)
+
+
+@pytest.fixture
+def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    toy.install(monkeypatch)
+    yield importlib.import_module("ddtree.serving.hooks")
+    toy.forget(monkeypatch)
+
+
+def server(monkeypatch: pytest.MonkeyPatch, algorithm: str | None) -> SimpleNamespace:
+    arguments = SimpleNamespace(speculative_algorithm=algorithm, speculative_num_draft_tokens=17)
+    monkeypatch.setattr(sys.modules["sglang.srt.runtime_context"], "get_server_args", lambda: arguments)
+    return arguments
+
+
+def test_a_verify_graph_gets_a_mask_under_ddtree_alone(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server(monkeypatch, "DDTREE")
+    assert hooks.ask_for_mask(lambda backend: (backend, False), "triton") == ("triton", True)
+    server(monkeypatch, "DFLASH")
+    assert hooks.ask_for_mask(lambda backend: (backend, False), "triton") == ("triton", False)
+
+
+def test_rows_are_widened_for_two_verify_widths(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hooks.widen_rows(21, server(monkeypatch, "ddtree")) == 38
+    assert hooks.widen_rows(21, server(monkeypatch, "DFLASH")) == 21
+    assert hooks.widen_rows(21, server(monkeypatch, None)) == 21
+
+
+def test_a_request_is_judged_by_ddtree_or_by_sglang(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = SimpleNamespace(return_logprob=True, sampling_params=None)
+    server(monkeypatch, "DDTREE")
+    assert "logprobs" in hooks.refuse_request(lambda *_: None, refused, True)
+    server(monkeypatch, "DFLASH")
+    assert hooks.refuse_request(lambda *_: "stock", refused, True) == "stock"
+
+
+def test_the_mask_buffer_holds_trees_behind_a_full_context(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def backend() -> Any:
+        mask = torch.zeros(2 * 17 * 64, dtype=torch.uint8)
+        return SimpleNamespace(cuda_graph_custom_mask=mask, max_context_len=64, num_draft_tokens=17)
+
+    server(monkeypatch, "DDTREE")
+    widened = backend()
+    hooks.widen_mask(None, widened, 2, 34)
+    assert widened.cuda_graph_custom_mask.shape == (2 * 17 * (64 + 34),)
+    drafter = SimpleNamespace(cuda_graph_custom_mask=None)
+    hooks.widen_mask(None, drafter, 2, 34)
+    server(monkeypatch, "DFLASH")
+    stock = backend()
+    hooks.widen_mask(None, stock, 2, 34)
+    assert stock.cuda_graph_custom_mask.numel() == 2 * 17 * 64
+
+
+def test_a_graph_captured_without_the_mask_is_an_error(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def runner(mask: Any, is_draft: bool = False) -> Any:
+        backend = SimpleNamespace(cuda_graph_custom_mask=MASK, forward_metadata=SimpleNamespace(custom_mask=mask))
+        return SimpleNamespace(attn_backend=backend, model_runner=SimpleNamespace(is_draft_worker=is_draft))
+
+    MASK = torch.zeros(1)
+    server(monkeypatch, "DDTREE")
+    hooks.require_mask(None, runner(MASK))
+    hooks.require_mask(None, runner(None, is_draft=True))
+    with pytest.raises(RuntimeError, match="without the tree mask"):
+        hooks.require_mask(None, runner(None))
+    server(monkeypatch, "DFLASH")
+    hooks.require_mask(None, runner(None))
+
+
+def test_the_algorithm_has_what_the_scheduler_calls(hooks: Any) -> None:
+    algorithm = importlib.import_module("ddtree.serving.algorithm").DDTreeAlgorithm("DDTREE", None)
+    assert algorithm.is_dflash()
+    assert algorithm.is_dflash_family()
+    assert algorithm.supports_target_verify_for_draft()
+    assert not algorithm.need_topk()
+    assert not algorithm.carries_draft_hidden_states()
+    assert callable(algorithm.create_future_map)

@@ -1,0 +1,154 @@
+"""The worker's round over toy slots: greedy text and caches as one by one, whatever the tree, slots and neighbours."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import toy_sglang as toy
+from ddtree.serving.compact import compact
+
+ALL = 1 << 30
+
+
+@pytest.fixture
+def worker_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    toy.install(monkeypatch)
+    module = importlib.import_module("ddtree.serving.worker")
+    monkeypatch.setattr(module, "draft_block", lambda _: toy.BLOCK)
+    monkeypatch.setattr(module, "choose_backend", lambda *_: "reference")
+    yield module
+    toy.forget(monkeypatch)
+
+
+def started(module: Any, monkeypatch: pytest.MonkeyPatch, width: int, cap: int) -> Any:
+    monkeypatch.setenv("DDTREE_TOPK_CAP", str(cap))
+    arguments = toy.Arguments(
+        speculative_num_draft_tokens=width, speculative_draft_model_path="toy", random_seed=3,
+        cuda_graph_config=SimpleNamespace(decode=SimpleNamespace(backend="disabled", bs=[1])),
+    )  # fmt: skip
+    worker = module.DDTreeWorker(arguments, 0, None, 0, toy.TargetWorker())
+    worker.init_cuda_graphs()
+    pool = worker.model_runner.token_to_kv_pool
+
+    def on_cpu(pointers: Any, row_bytes: int, slots: torch.Tensor, path: torch.Tensor) -> None:
+        assert row_bytes == toy.HIDDEN * 8
+        compact([*pool.k_buffer, *pool.v_buffer], slots, path)
+
+    monkeypatch.setattr(module, "compact_on_device", on_cpu)
+    return worker
+
+
+def request(ids: list[int], **sampling: Any) -> Any:
+    parameters = {"temperature": 1.0, "top_k": 1, "top_p": 1.0, "min_p": 0.0, "sampling_seed": None, **sampling}
+    return SimpleNamespace(origin_input_ids=ids, sampling_params=SimpleNamespace(**parameters), finished=lambda: False)
+
+
+def sampling_info(reqs: list[Any]) -> Any:
+    def column(name: str, dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor([getattr(req.sampling_params, name) for req in reqs], dtype=dtype)
+
+    return SimpleNamespace(
+        temperatures=column("temperature", torch.float32)[:, None], top_ks=column("top_k", torch.int32),
+        top_ps=column("top_p", torch.float32), min_ps=column("min_p", torch.float32), logit_bias=None,
+        is_all_greedy=all(req.sampling_params.top_k == 1 for req in reqs), apply_logits_bias=lambda _: None,
+    )  # fmt: skip
+
+
+def served(worker: Any, reqs: list[Any], rows: list[int], tokens: int) -> tuple[list[list[int]], torch.Tensor, Any]:
+    """Text of each request until all have `tokens`; final prefix lengths and the last result."""
+    indices = torch.tensor(rows)
+    batch = SimpleNamespace(
+        forward_mode=toy.Mode.EXTEND, is_extend_in_batch=False, reqs=reqs, req_pool_indices=indices,
+        seq_lens=torch.tensor([len(req.origin_input_ids) for req in reqs]), sampling_info=sampling_info(reqs),
+    )  # fmt: skip
+    result = worker.forward_batch_generation(batch)
+    texts = [[int(token)] for token in result.next_token_ids]
+    while min(map(len, texts)) < tokens:
+        published: list[torch.Tensor] = []
+        lens = result.new_seq_lens
+        batch = SimpleNamespace(
+            forward_mode=toy.Mode.DECODE, is_extend_in_batch=False, reqs=reqs, req_pool_indices=indices, seq_lens=lens,
+            seq_lens_cpu=None, seq_lens_sum=None, spec_info=result.next_draft_input, sampling_info=sampling_info(reqs),
+        )  # fmt: skip
+        batch.spec_info.reserved_seq_lens_cpu = lens + 2 * worker.width
+        result = worker.forward_batch_generation(batch, published.append)
+        assert torch.equal(published[0], result.new_seq_lens)
+        stride = result.speculative_num_draft_tokens
+        assert stride == toy.BLOCK
+        assert len(result.next_token_ids) == stride * len(reqs)
+        for text, row, count in zip(texts, result.next_token_ids.view(-1, stride), result.accept_lens, strict=True):
+            text += row[: int(count)].tolist()
+    return texts, result.new_seq_lens, result
+
+
+def one_by_one(runner: Any, ids: list[int], tokens: int) -> list[int]:
+    text = list(ids)
+    for _ in range(tokens):
+        keys = runner.key(torch.tensor(text), torch.arange(len(text)))
+        text.append(int(runner.logits(keys.sum(0)).argmax()))
+    return text[len(ids) :]
+
+
+@pytest.mark.parametrize(("width", "cap"), [(4, 1), (5, 2), (9, 3), (17, 4)])
+def test_greedy_text_and_both_caches_are_those_of_one_by_one(
+    worker_module: Any, monkeypatch: pytest.MonkeyPatch, width: int, cap: int
+) -> None:
+    worker = started(worker_module, monkeypatch, width, cap)
+    prompts, rows = [[1, 2, 3], [4, 0, 5, 5, 1], [2]], [2, 0, 1]
+    texts, lens, _ = served(worker, [request(ids) for ids in prompts], rows, 20)
+    runner = worker.model_runner
+    for ids, text, row, length in zip(prompts, texts, rows, lens.tolist(), strict=True):
+        assert text == one_by_one(runner, ids, len(text))
+        whole, place = torch.tensor([*ids, *text])[:length], torch.arange(length)
+        slots = runner.req_to_token_pool.req_to_token[row, :length]
+        keys = runner.key(whole, place)
+        assert torch.equal(runner.token_to_kv_pool.k_buffer[0][slots], keys)
+        assert torch.equal(runner.token_to_kv_pool.v_buffer[0][slots], -keys)
+        hidden = keys.cumsum(0) * (1 + place % 3)[:, None]
+        assert torch.equal(worker.draft_model_runner.cache[slots], hidden)
+
+
+def test_trees_are_accepted_beyond_their_chain(worker_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise nothing was moved and the test above proves little."""
+    worker = started(worker_module, monkeypatch, 17, 4)
+    moved = []
+    plan = worker_module.plan_commit
+
+    def watched(*args: Any) -> Any:
+        commit = plan(*args)
+        moved.append((commit.path > torch.arange(toy.BLOCK)).any())
+        return commit
+
+    monkeypatch.setattr(worker_module, "plan_commit", watched)
+    served(worker, [request([1, 2, 3]), request([4, 0])], [0, 1], 20)
+    assert sum(map(int, moved)) >= 3
+
+
+def test_a_seeded_request_is_not_moved_by_neighbours(worker_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeded = {"top_k": ALL, "sampling_seed": 11}
+    worker = started(worker_module, monkeypatch, 9, 3)
+    alone, *_ = served(worker, [request([1, 2, 3], **seeded)], [0], 16)
+    worker = started(worker_module, monkeypatch, 9, 3)
+    reqs = [request([5, 5], top_k=ALL), request([1, 2, 3], **seeded), request([0])]
+    among, *_ = served(worker, reqs, [1, 2, 0], 16)
+    assert among[1][:16] == alone[0][:16]
+    assert among[2] == one_by_one(worker.model_runner, [0], len(among[2])), "a greedy neighbour stays greedy"
+    other, *_ = served(worker, [request([1, 2, 3], top_k=ALL, sampling_seed=12)], [0], 16)
+    assert other[0][:16] != alone[0][:16]
+
+
+def test_min_p_and_bias_hold_at_every_token(worker_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = started(worker_module, monkeypatch, 9, 3)
+    # At min_p 1 only the likeliest token is left, whatever the coins.
+    texts, *_ = served(worker, [request([1, 2, 3], top_k=ALL, min_p=1.0, sampling_seed=4)], [0], 16)
+    assert texts[0] == one_by_one(worker.model_runner, [1, 2, 3], len(texts[0]))
+
+
+def test_a_tree_narrower_than_the_block_does_not_start(worker_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="fewer than the 3 drafts"):
+        started(worker_module, monkeypatch, 3, 1)

@@ -1,0 +1,275 @@
+"""A toy of SGLang, as far as the plugin touches it: modules of stand-ins, and a target and drafter over real slots.
+
+The target's row is the sum of the keys that it may look at, in whole numbers, so that any key too many, too few or out
+of place changes the text. It reads slots and mask in SGLang's layout by itself, not through the plugin's code.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+VOCAB, HIDDEN, BLOCK, CONTEXT = 6, 5, 4, 64
+CALLER_MODULES = ("worker", "algorithm", "verify_input", "hooks")
+
+
+class Mode(Enum):
+    EXTEND = auto()
+    DECODE = auto()
+    TARGET_VERIFY = auto()
+    IDLE = auto()
+
+    def is_extend(self) -> bool:
+        return self is Mode.EXTEND
+
+    def is_idle(self) -> bool:
+        return self is Mode.IDLE
+
+
+class HiddenMode(Enum):
+    NULL = 0
+    FULL = 2
+
+
+@dataclass
+class VerifyInput:
+    draft_token: Tensor
+    positions: Tensor
+    draft_token_num: int
+    topk: int = 1
+    custom_mask: Tensor | None = None
+    capture_hidden_mode: Any = None
+    num_tokens_per_req: int = -1
+
+    def __post_init__(self) -> None:
+        self.num_tokens_per_req = self.draft_token_num
+
+    def prepare_for_verify(self, batch: Any, target: Any) -> tuple[Any, bool]:
+        return SimpleNamespace(
+            spec_info=self, req_pool_indices=batch.req_pool_indices, seq_lens=batch.seq_lens,
+            out_cache_loc=batch.out_cache_loc, seq_lens_sum=batch.seq_lens_sum,
+        ), False  # fmt: skip
+
+
+@dataclass
+class DraftInput:
+    bonus_tokens: Tensor
+    new_seq_lens: Tensor
+    reserved_seq_lens_cpu: Tensor | None = None
+
+
+@dataclass
+class Pool:
+    k_buffer: list[Tensor]
+    v_buffer: list[Tensor]
+    use_hnd: bool = False
+    data_ptrs: Tensor = field(default_factory=lambda: torch.zeros(0))
+
+
+class Runner:
+    """The target: keys of whole numbers, one row of logits a token."""
+
+    def __init__(self, rng: torch.Generator, requests: int) -> None:
+        self.embedding = torch.randint(-3, 4, (VOCAB, HIDDEN), generator=rng).double()
+        self.head = torch.randn(VOCAB, HIDDEN, generator=rng, dtype=torch.float64)
+        self.model = SimpleNamespace(
+            lm_head=SimpleNamespace(weight=self.head.float()), get_input_embeddings=lambda: lambda ids: ids[..., None]
+        )
+        slots = requests * CONTEXT + 1
+        table = (torch.randperm(slots - 1, generator=rng) + 1).view(requests, CONTEXT)
+        self.req_to_token_pool = SimpleNamespace(req_to_token=table, size=requests)
+        keys = [torch.zeros(slots, HIDDEN, dtype=torch.float64) for _ in range(2)]
+        self.token_to_kv_pool = Pool(keys[:1], keys[1:])
+        self.attn_backend = SimpleNamespace(cuda_graph_custom_mask=None)
+        self.sliding_window_size = None
+        self.decode_cuda_graph_runner = None
+
+    def sample(self, *_: Any) -> Tensor:
+        raise AssertionError("first tokens are the plugin's to draw")
+
+    def key(self, ids: Tensor, positions: Tensor) -> Tensor:
+        return self.embedding[ids] * (1 + positions % 5)[..., None]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return torch.sin(hidden @ self.head.T) * 4
+
+    def verify(self, forward_batch: Any) -> tuple[Tensor, Tensor]:
+        info = forward_batch.spec_info
+        q = info.draft_token_num
+        slots = forward_batch.out_cache_loc.view(-1, q)
+        new = self.key(info.draft_token, info.positions).view(-1, q, HIDDEN)
+        keys = self.token_to_kv_pool.k_buffer[0]
+        keys[slots], self.token_to_kv_pool.v_buffer[0][slots] = new, -new
+        hidden, start = [], 0
+        for b, length in enumerate(forward_batch.seq_lens.tolist()):
+            prefix = self.req_to_token_pool.req_to_token[forward_batch.req_pool_indices[b], :length]
+            mask = info.custom_mask[start : start + q * (length + q)].view(q, length + q)[:, length:]
+            start += q * (length + q)
+            hidden.append(keys[prefix].sum(0) + mask.double() @ new[b])
+        return torch.cat(hidden), self.logits(torch.cat(hidden))
+
+
+class DraftRunner:
+    """A drafter that reads its own cache at the prefix, so rows missing or misplaced change its drafts."""
+
+    def __init__(self, rng: torch.Generator, target: Runner) -> None:
+        self.target = target
+        self.cache = torch.zeros_like(target.token_to_kv_pool.k_buffer[0])
+        self.rows = torch.randn(BLOCK, HIDDEN, generator=rng)
+        self.decode_cuda_graph_runner = None
+        self.req_to_token_pool = target.req_to_token_pool
+
+    def forward(self, forward_batch: Any) -> Any:
+        hidden = []
+        for b, length in enumerate(forward_batch.seq_lens.tolist()):
+            prefix = self.target.req_to_token_pool.req_to_token[forward_batch.req_pool_indices[b], :length]
+            hidden.append(torch.sin(self.cache[prefix].sum(0).float() + self.rows))
+        output = SimpleNamespace(hidden_states=torch.cat(hidden))
+        return SimpleNamespace(logits_output=output, can_run_graph=False)
+
+
+class Worker:
+    """What DDTreeWorker inherits."""
+
+    def __init__(self, server_args: Any, gpu_id: int, ps: Any, nccl_port: int, target_worker: Any) -> None:
+        self.server_args = server_args
+        self.target_worker = target_worker
+        self.model_runner = target_worker.model_runner
+        self.draft_model_runner = target_worker.draft_runner
+        self.block_size = server_args.speculative_num_draft_tokens
+        self.device = "cpu"
+        self._mask_token_id = 0
+        self._draft_block_spec_info = None
+
+    def init_cuda_graphs(self) -> None:
+        assert self._maybe_build_draft_sampler() is None
+
+    def _ensure_draft_block_buffers(self, bs: int) -> None:
+        self._draft_block_ids_buf = torch.zeros(bs, self.block_size, dtype=torch.int64)
+        self._draft_block_positions_buf = torch.zeros(bs, self.block_size, dtype=torch.int64)
+        self._draft_verify_out_cache_loc_buf = torch.zeros(bs, self.block_size, dtype=torch.int64)
+
+    def _make_next_draft_input_decode(self, *, bonus_tokens: Tensor, new_seq_lens: Tensor) -> DraftInput:
+        return DraftInput(bonus_tokens, new_seq_lens)
+
+    def _append_target_hidden_to_draft_kv_by_loc(
+        self, *, target_hidden: Tensor, cache_loc: Tensor, positions: Tensor, cache_loc_2d: Tensor, commit_lens: Tensor
+    ) -> None:
+        assert torch.equal(cache_loc, cache_loc_2d.flatten())
+        assert cache_loc_2d.is_contiguous()
+        rows = (target_hidden * (1 + positions % 3)[:, None]).view(*cache_loc_2d.shape, -1)
+        for row, place, length in zip(rows, cache_loc_2d, commit_lens.tolist(), strict=True):
+            self.draft_model_runner.cache[place[:length]] = row[:length]
+
+    def forward_batch_generation(self, batch: Any, on_publish: Any = None) -> Any:
+        """Prefill as DFLASH's worker does it: the target's pass, a sampled token, the drafter's cache."""
+        runner, tokens, last = self.model_runner, [], []
+        for b, req in enumerate(batch.reqs):
+            ids = torch.tensor(req.origin_input_ids)
+            place = torch.arange(len(ids))
+            slots = runner.req_to_token_pool.req_to_token[batch.req_pool_indices[b], : len(ids)]
+            keys = runner.key(ids, place)
+            runner.token_to_kv_pool.k_buffer[0][slots] = keys
+            runner.token_to_kv_pool.v_buffer[0][slots] = -keys
+            hidden = keys.cumsum(0)
+            self.draft_model_runner.cache[slots] = hidden * (1 + place % 3)[:, None]
+            last.append(runner.logits(hidden[-1]))
+        tokens = runner.sample(
+            SimpleNamespace(next_token_logits=torch.stack(last).float()),
+            SimpleNamespace(sampling_info=batch.sampling_info, seq_lens=batch.seq_lens),
+        )
+        return SimpleNamespace(
+            next_token_ids=tokens, next_draft_input=DraftInput(tokens, batch.seq_lens), new_seq_lens=batch.seq_lens
+        )
+
+
+class TargetWorker:
+    def __init__(self, seed: int = 0, requests: int = 3) -> None:
+        rng = torch.Generator().manual_seed(seed)
+        self.model_runner = Runner(rng, requests)
+        self.draft_runner = DraftRunner(rng, self.model_runner)
+
+    def forward_batch_generation(self, batch: None, forward_batch: Any, is_verify: bool, **_: Any) -> Any:
+        assert batch is None
+        assert is_verify
+        hidden, logits = self.model_runner.verify(forward_batch)
+        output = SimpleNamespace(hidden_states=hidden, next_token_logits=logits.float())
+        return SimpleNamespace(logits_output=output, can_run_cuda_graph=False)
+
+
+class Arguments(SimpleNamespace):
+    def override(self, source: str, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+def prepare_block(
+    *, bonus_tokens: Tensor, prefix_lens: Tensor, req_pool_indices: Tensor, req_to_token: Tensor, block_ids_out: Tensor,
+    positions_out: Tensor, cache_loc_out: Tensor, mask_token_id: int,
+) -> None:  # fmt: skip
+    block_ids_out.fill_(mask_token_id)
+    block_ids_out[:, 0] = bonus_tokens
+    positions_out.copy_(prefix_lens[:, None] + torch.arange(block_ids_out.shape[1]))
+    cache_loc_out.copy_(req_to_token[req_pool_indices[:, None], positions_out])
+
+
+def extend_locs(
+    *, req_pool_indices: Tensor, req_to_token: Tensor, start_offset: Tensor, end_offset: Tensor, batch_size: int,
+    draft_token_num: int, device: str,
+) -> Tensor:  # fmt: skip
+    place = start_offset[:, None] + torch.arange(draft_token_num)
+    return req_to_token[req_pool_indices[:, None], place].flatten()
+
+
+class CustomSpecAlgo:
+    def __init__(self, name: str, factory: Any, **_: Any) -> None:
+        self.name, self.factory = name, factory
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the stand-ins where the plugin imports from, for one test."""
+    srt = "sglang.srt"
+    modules: dict[str, dict[str, Any]] = {
+        "sglang.kernels.ops.speculative.cache_locs": {"assign_extend_cache_locs_func": extend_locs},
+        "sglang.kernels.ops.speculative.dflash": {"_prepare_dflash_draft_block_unchecked": prepare_block},
+        f"{srt}.managers.scheduler": {"GenerationBatchResult": SimpleNamespace},
+        f"{srt}.mem_cache.memory_pool": {"MHATokenToKVPool": Pool},
+        f"{srt}.model_executor.cuda_graph_config": {"Backend": SimpleNamespace(DISABLED="disabled")},
+        f"{srt}.model_executor.forward_batch_info": {
+            "CaptureHiddenMode": HiddenMode, "ForwardBatch": SimpleNamespace, "ForwardMode": Mode,
+        },
+        f"{srt}.runtime_context": {"get_server_args": lambda: SimpleNamespace(speculative_algorithm="DDTREE")},
+        f"{srt}.speculative.dflash_info": {"DFlashVerifyInput": VerifyInput},
+        f"{srt}.speculative.dflash_info_v2": {"DFlashDraftInputV2": DraftInput},
+        f"{srt}.speculative.dflash_worker_v2": {"DFlashWorkerV2": Worker},
+        f"{srt}.speculative.spec_info": {"SpeculativeAlgorithm": SimpleNamespace(DFLASH="DFLASH")},
+        f"{srt}.speculative.spec_registry": {"CustomSpecAlgo": CustomSpecAlgo},
+    }  # fmt: skip
+    for path, names in modules.items():
+        parts = path.split(".")
+        for n in range(1, len(parts)):
+            parent = ".".join(parts[:n])
+            if not getattr(sys.modules.get(parent), "toy", False):
+                package = ModuleType(parent)
+                package.__path__ = []
+                package.toy = True  # type: ignore[attr-defined]
+                monkeypatch.setitem(sys.modules, parent, package)
+        module = ModuleType(path)
+        module.__dict__.update(names)
+        monkeypatch.setitem(sys.modules, path, module)
+    for name in CALLER_MODULES:
+        monkeypatch.delitem(sys.modules, f"ddtree.serving.{name}", raising=False)
+    monkeypatch.setattr(Tensor, "record_stream", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: None)
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules that were imported over the stand-ins are not left for the next test."""
+    for name in CALLER_MODULES:
+        sys.modules.pop(f"ddtree.serving.{name}", None)
