@@ -10,6 +10,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from ddtree import kernels
+
 MIN_CHUNK_BITS, MAX_CHUNK_BITS = 4, 8  # of the pieces a vocabulary is cut into; see _top_k_by_id
 
 
@@ -203,6 +205,9 @@ def likeliest_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -
     if branch == 0 or logits.shape[1] == 0:
         none = torch.zeros(*logits.shape[:2], branch, device=logits.device)
         return none.long(), none
+    if _has_kernels(logits) and kernels.fits(logits.shape[2], branch):
+        fill = scale if isinstance(temperature, Tensor) else torch.full((1,), float(temperature), device=logits.device)
+        return kernels.likeliest(logits, branch, fill.to(logits.device).reshape(-1).expand(len(logits)).contiguous())
     if isinstance(temperature, Tensor):
         logits = logits / scale.to(logits.device).reshape(-1, 1, 1)  # float32 whatever the logits are
     elif temperature != 1.0:
@@ -245,6 +250,10 @@ def best_prefixes(tokens: Tensor, logps: Tensor, root_tokens: Tensor, budget: in
     """
     bs, depth, branch = tokens.shape
     plan = _plan(depth if branch else 0, branch, budget, logps.device)
+    if plan.pairs and _has_kernels(logps) and kernels.holds(plan.widest, len(plan.depth), budget + 1):
+        tables = (plan.parent, plan.token, plan.pair_starts, plan.entry_starts, plan.depth)
+        grown = kernels.prefixes(tokens, logps, root_tokens, tables, plan.widest, budget, budget + 1)
+        return DraftTree(*grown, max_depth=depth)
     weights = [torch.zeros(bs, 1, device=logps.device)]  # by depth, the root first
     places = []  # by depth: which of the depth's candidate pairs
     for d, (parent, rank) in enumerate(plan.pairs):
@@ -281,6 +290,11 @@ def best_prefixes(tokens: Tensor, logps: Tensor, root_tokens: Tensor, budget: in
     )
 
 
+def _has_kernels(of: Tensor) -> bool:
+    """On a GPU with Triton the same trees come from three kernels instead of some hundred."""
+    return of.is_cuda and len(of) > 0 and kernels.missing("cuda") is None
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What is known of the candidates before any weight is: which pairs of a depth are looked at, and their places."""
@@ -290,6 +304,13 @@ class _Plan:
     token: Tensor  # int64 [all pairs], place of the token among the favourites, [depth * branch]
     depth: Tensor  # int64 [entries]
     first_pair: Tensor  # int64 [entries], of the entry's depth
+    pair_starts: Tensor  # int64 [depth + 1], the first pair of each depth, and how many there are in all
+    entry_starts: Tensor  # int64 [depth + 2], likewise; depth 0 is the root's
+
+    @property
+    def widest(self) -> int:
+        """Pairs of the depth that has most."""
+        return max((len(parent) for parent, _ in self.pairs), default=0)
 
 
 @cache  # never evicted: a CUDA graph goes on reading the tensors that it was captured with
@@ -298,6 +319,7 @@ def _plan(depth: int, branch: int, budget: int, device: torch.device) -> _Plan:
     parents: list[int] = []
     tokens: list[int] = []
     depths, first_pairs = [0], [0]
+    pair_starts, entry_starts = [0], [0, 1]
     size = 1  # of the depth above
     for d in range(depth):
         looked_at = [(p, r) for p in range(size) for r in range(min(branch, budget // (p + 1)))]
@@ -308,7 +330,7 @@ def _plan(depth: int, branch: int, budget: int, device: torch.device) -> _Plan:
         first_pairs += [len(parents)] * size
         parents += [above + p for p, _ in looked_at]
         tokens += [d * branch + r for _, r in looked_at]
-    tables = (
-        torch.tensor(values, dtype=torch.int64, device=device) for values in (parents, tokens, depths, first_pairs)
-    )
-    return _Plan(tuple(pairs), *tables)
+        pair_starts.append(len(parents))
+        entry_starts.append(len(depths))
+    lists = (parents, tokens, depths, first_pairs, pair_starts, entry_starts)
+    return _Plan(tuple(pairs), *(torch.tensor(values, dtype=torch.int64, device=device) for values in lists))

@@ -1,0 +1,75 @@
+"""The builder's kernels against the torch operations that stand in for them elsewhere; run by test_builder.py."""
+
+import pytest
+import torch
+from ddtree import kernels
+from ddtree.kernels import launch
+from ddtree.tree import DraftTree, _plan, best_prefixes, likeliest_tokens
+from torch import Tensor
+
+SIZES = [  # batch, depth, vocabulary, budget, top-k cap
+    (2, 3, 90, 12, 4),
+    (1, 1, 17, 2, 2),
+    (1, 3, 300, 24, 16),
+    (3, 2, 40, 7, 2),
+    (1, 5, 70, 40, 4),
+]
+KINDS = ["ties", "half precision", "gaps", "nothing left", "NaN", "infinity"]
+CASES = [("random", *sizes) for sizes in SIZES] + [(kind, *SIZES[0]) for kind in KINDS]
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a short row has many chunks and several parts; the interpreter is slow."""
+    monkeypatch.setattr(launch, "CHUNK", 16)
+    monkeypatch.setattr(launch, "ROWS", 2)
+
+
+def logits_of(kind: str, batch: int, depth: int, vocab: int) -> Tensor:
+    logits = 3 * torch.randn(batch, depth, vocab, generator=torch.Generator().manual_seed(vocab))
+    if kind == "ties":
+        logits = (2 * logits).round() / 8
+    if kind == "half precision":
+        logits = logits.bfloat16()
+    if kind == "gaps":
+        drawn = torch.rand(logits.shape, generator=torch.Generator().manual_seed(1))
+        logits[..., 1:][drawn[..., 1:] < 0.9] = -torch.inf
+    if kind in ("nothing left", "NaN", "infinity"):
+        logits[0, -1] = -torch.inf
+        logits[0, -1, vocab // 2] = {"nothing left": -torch.inf, "NaN": torch.nan, "infinity": torch.inf}[kind]
+    return logits
+
+
+@pytest.mark.parametrize(("kind", "batch", "depth", "vocab", "budget", "cap"), CASES)
+def test_same_favourites(kind: str, batch: int, depth: int, vocab: int, budget: int, cap: int) -> None:
+    logits, branch = logits_of(kind, batch, depth, vocab), min(budget, cap)
+    assert kernels.fits(vocab, branch)
+    for temperatures in (torch.ones(batch), torch.linspace(0.3, 1.7, batch)):
+        tokens, logps = kernels.likeliest(logits, branch, temperatures)
+        right_tokens, right_logps = likeliest_tokens(logits, branch, temperatures)
+        possible = right_logps > -torch.inf
+        assert torch.equal(logps > -torch.inf, possible)
+        assert torch.equal(tokens[possible], right_tokens[possible])
+        torch.testing.assert_close(logps, right_logps, atol=3e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "batch", "depth", "vocab", "budget", "cap"), CASES)
+def test_same_prefixes(kind: str, batch: int, depth: int, vocab: int, budget: int, cap: int) -> None:
+    branch, roots = min(budget, cap), torch.arange(batch) + 5
+    tokens, logps = likeliest_tokens(logits_of(kind, batch, depth, vocab), branch, 1.0)
+    plan = _plan(depth, branch, budget, tokens.device)
+    tables = (plan.parent, plan.token, plan.pair_starts, plan.entry_starts, plan.depth)
+    assert kernels.holds(plan.widest, len(plan.depth), budget + 1)
+    grown = kernels.prefixes(tokens, logps, roots, tables, plan.widest, budget, budget + 1)
+    found, right = DraftTree(*grown, max_depth=depth), best_prefixes(tokens, logps, roots, budget)
+    for name in ("tokens", "parents", "depths", "node_logws", "sizes"):
+        assert torch.equal(getattr(found, name), getattr(right, name)), name
+
+
+def test_narrow_roots_are_widened() -> None:
+    tokens, logps = likeliest_tokens(logits_of("random", 2, 3, 90), 4, 1.0)
+    plan = _plan(3, 4, 6, tokens.device)
+    tables = (plan.parent, plan.token, plan.pair_starts, plan.entry_starts, plan.depth)
+    grown = kernels.prefixes(tokens, logps, torch.tensor([7, 9], dtype=torch.int32), tables, plan.widest, 6, 7)
+    assert grown[0][:, 0].tolist() == [7, 9]
+    assert grown[0].dtype == torch.int64
