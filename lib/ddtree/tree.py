@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ddtree import kernels
 
+BELOW_SIGN = 2**31 - 1  # all bits of an int32 but its sign
 MIN_CHUNK_BITS, MAX_CHUNK_BITS = 4, 8  # of the pieces a vocabulary is cut into; see _top_k_by_id
 
 
@@ -217,24 +218,33 @@ def likeliest_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -
 
 
 def _top_k_by_id(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest along the last axis, equal values by ascending id, so that a smaller k gives a prefix.
+    """The k largest float32 along the last axis, equal values by ascending id, so that a smaller k gives a prefix.
 
-    `torch.topk` leaves open which of several equal values make the cut. Cut the axis into chunks: the k best
-    elements lie in the k chunks of largest maximum (ties to the earlier chunk), and those are few enough to sort.
+    `torch.topk` leaves open which of several equal values make the cut, so each value is put into one integer with its
+    id. Only few are: cut the axis into chunks, and the k best elements lie in the k chunks of largest maximum (ties to
+    the earlier chunk).
     """
     n = values.shape[-1]
     chunk = _chunk_length(n, k)
     if n <= k * chunk:
-        ordered, ids = values.sort(dim=-1, descending=True, stable=True)
-        return ordered[..., :k], ids[..., :k]
+        return _largest(values, torch.arange(n, device=values.device), k)
     if n % chunk:
         values = torch.nn.functional.pad(values, (0, chunk - n % chunk), value=-torch.inf)
     chunks = values.unflatten(-1, (-1, chunk))
-    best = chunks.amax(dim=-1).argsort(dim=-1, descending=True, stable=True)[..., :k].sort(dim=-1).values
-    kept = chunks.gather(-2, best[..., None].expand(*best.shape, chunk)).flatten(-2)  # in order of id
-    ordered, place = kept.sort(dim=-1, descending=True, stable=True)
-    ordered, place = ordered[..., :k], place[..., :k]
-    return ordered, best.gather(-1, place // chunk) * chunk + place % chunk
+    maxima = chunks.amax(dim=-1)
+    best = _largest(maxima, torch.arange(maxima.shape[-1], device=values.device), k)[1]
+    kept = chunks.gather(-2, best[..., None].expand(*best.shape, chunk))
+    ids = best[..., None] * chunk + torch.arange(chunk, device=values.device)
+    return _largest(kept.flatten(-2), ids.flatten(-2), k)
+
+
+def _largest(values: Tensor, ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of `values` (float32) and their `ids`, all different and below 2^31; equal values by id."""
+    bits = (values + 0.0).contiguous().view(torch.int32)  # -0 becomes 0
+    ordered = bits ^ ((bits >> 31) & BELOW_SIGN)  # an integer that compares as the float does
+    best = ((ordered.long() << 32) + (BELOW_SIGN - ids)).topk(k, dim=-1).values
+    bits = (best >> 32).int()
+    return (bits ^ ((bits >> 31) & BELOW_SIGN)).view(torch.float32), BELOW_SIGN - (best & BELOW_SIGN)
 
 
 def _chunk_length(n: int, k: int) -> int:

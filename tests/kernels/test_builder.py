@@ -29,13 +29,21 @@ def test_cases_in_the_interpreter() -> None:
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None
-    assert int(passed[1]) == 11 + 11 + 1
+    assert int(passed[1]) == 13 + 13 + 1
     assert "skipped" not in done.stdout
 
 
 @pytest.mark.parametrize(
     ("vocab", "branch", "fit"),
-    [(151936, 16, True), (151936, 64, True), (151936, 65, False), (100, 2, False), (129, 2, True), (2**20, 4, False)],
+    [
+        (151936, 16, True),
+        (151936, 64, True),
+        (151936, 65, False),
+        (100, 2, True),
+        (100, 3, False),
+        (129, 2, True),
+        (2**20, 4, False),
+    ],
 )
 def test_what_one_program_can_order(vocab: int, branch: int, fit: bool) -> None:
     assert kernels.fits(vocab, branch) is fit

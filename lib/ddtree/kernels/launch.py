@@ -124,5 +124,5 @@ def prefixes(
 
 
 def _power(n: int) -> int:
-    """The least power of two that is n or more."""
-    return 1 << max(n - 1, 0).bit_length()
+    """The least power of two that is n or more, and 2 at least: an order needs two."""
+    return 1 << max((n - 1).bit_length(), 1)

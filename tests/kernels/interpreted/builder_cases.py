@@ -10,6 +10,8 @@ from torch import Tensor
 SIZES = [  # batch, depth, vocabulary, budget, top-k cap
     (2, 3, 90, 12, 4),
     (1, 1, 17, 2, 2),
+    (2, 2, 90, 1, 1),
+    (1, 2, 5, 6, 2),
     (1, 3, 300, 24, 16),
     (3, 2, 40, 7, 2),
     (1, 5, 70, 40, 4),
