@@ -138,6 +138,11 @@ def test_a_recorded_result_is_shown_and_says_so(written: Path, monkeypatch: pyte
     assert speed.source.endswith("; not measured here.")
     assert speed.settings["vocabularies"] == [300]
     assert len(speed.stages) == 28
+    shown = speed.facts()
+    assert shown["source"] == speed.source
+    assert str(shown["live models"]).startswith("tiny-shape (float32, ")
+    assert shown["budgets"] == [4, 12]
+    assert "prompts" not in shown
     assert speed.metrics["recorded"]["environment"]["packages"]["torch"]
     for table, frame in ((verify_table, speed.verify), (rounds_table, speed.rounds), (chain_table, speed.chain)):
         assert "<table" in table(frame).to_html()

@@ -14,6 +14,7 @@ from ddtree.workbook.records import RecordError, read_result
 from ddtree.workbook.speed.measure import measure_speed
 
 PARTS = ("stages", "builders", "verify", "rounds", "chain")
+NOT_SHOWN = ("out_dir", "recorded", "prompts", "live_models")  # of a record's parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,15 @@ class Speed:
             raise RecordError(f"The result {path} is of {record['notebook']}; one of 07_speed is needed.")
         metrics = record["metrics"] | {"recorded": {name: record[name] for name in ("finished_utc", "environment")}}
         return cls._from(metrics, record["params"], f"Recorded {_where(record)}; not measured here.")
+
+    def facts(self) -> dict[str, object]:
+        """Where the numbers come from, and what a report of another run's record does not say elsewhere."""
+        copied = f"{self.metrics['copy_bytes_per_s'] / 1e9:,.0f} GB/s, read and written"
+        models = [f"{m['name']} ({m['dtype']}, {m['target_bytes'] / 2**30:.2f} GiB)" for m in self.metrics["models"]]
+        shown: dict[str, object] = {"source": self.source, "large copy": copied, "live models": ", ".join(models) or "none"}
+        if "recorded" not in self.metrics:
+            return shown
+        return shown | {name: value for name, value in self.settings.items() if name not in NOT_SHOWN}
 
     @classmethod
     def _from(cls, metrics: Mapping[str, Any], settings: Mapping[str, Any], source: str) -> Speed:

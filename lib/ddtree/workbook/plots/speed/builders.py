@@ -6,7 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ddtree.workbook.plots.frames import require
-from ddtree.workbook.plots.speed.common import bars_of, size_name, times
+from ddtree.workbook.plots.speed.common import EVERY_LINE, bars_of, ratio_ticks, size_name, times
 from ddtree.workbook.plots.theme import BLUE, INK, SKY, TIMES, dress, for_phone
 
 ROW = 30  # pixels of a size
@@ -36,8 +36,10 @@ def draw_builders(builders: pd.DataFrame) -> go.Figure:
             f"takes %{{customdata[2]:.0f}} µs<extra>{builder}</extra>",
         )
     figure.add_vline(x=1, line={"color": INK, "width": 1, "dash": "dot"})
-    figure.update_yaxes(categoryorder="array", categoryarray=sizes, range=[len(sizes) - 0.5, -0.5])
-    figure.update_xaxes(type="log", title="heap time over ours", exponentformat="none", nticks=6)
+    figure.update_yaxes(categoryorder="array", categoryarray=sizes, range=[len(sizes) - 0.5, -0.5], **EVERY_LINE)
+    ticks = ratio_ticks(min(1.0, float(named["ratio_lo"].min())), max(1.0, float(named["ratio_hi"].max())))
+    names = [f"{tick:g}" for tick in ticks]
+    figure.update_xaxes(type="log", title="heap time over ours", tickvals=ticks, ticktext=names)
     ordered = named.sort_values("ratio")
     worst, best = ordered.iloc[0], ordered.iloc[-1]
     title = f"Heap over ours: {times(worst['ratio'])} to {times(best['ratio'])}{TIMES}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from plotly.subplots import make_subplots
 from ddtree.workbook.plots.panels import PANEL_GAP
 
 FLOOR_DASH = "dot"
+EVERY_LINE = {"tickmode": "linear", "dtick": 1}  # of an axis of names: no name is left out
 
 
 def size_name(row: Mapping[Any, Any]) -> str:
@@ -42,6 +44,12 @@ def bars_of(frame: pd.DataFrame, value: str, colour: str) -> dict[str, Any]:
         "thickness": 1.2,
         "width": 3,
     }
+
+
+def ratio_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten that lie between the two, for a logarithmic axis."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [factor * 10.0**power for power in powers for factor in (1, 2, 5) if low <= factor * 10.0**power <= high]
 
 
 def panels(headings: Sequence[str], heights: Sequence[int]) -> go.Figure:

@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from ddtree.decode import FORWARDS, STAGES
 from ddtree.workbook.plots.frames import require
+from ddtree.workbook.plots.speed.common import EVERY_LINE
 from ddtree.workbook.plots.theme import INK, STAGE_COLOURS, dress, for_phone
 
 ROW = 34  # pixels of a bar
@@ -50,7 +51,7 @@ def draw_rounds(rounds: pd.DataFrame) -> go.Figure:
     )
     figure.update_layout(barmode="stack")
     figure.update_xaxes(title="milliseconds per round", range=[0, 1.14 * float(ends.max())])
-    figure.update_yaxes(categoryorder="array", categoryarray=labels, range=[len(labels) - 0.5, -0.5])
+    figure.update_yaxes(categoryorder="array", categoryarray=labels, range=[len(labels) - 0.5, -0.5], **EVERY_LINE)
     least, most = overhead["share"].min(), overhead["share"].max()
     title = f"Outside the two forwards: {least:.1%} to {most:.1%} of a round"
     subtitle = "Grey: draft and verify, the models' own passes. Beside each bar: the share of all the rest."

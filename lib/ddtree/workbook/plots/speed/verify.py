@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from ddtree.workbook.plots.frames import require
 from ddtree.workbook.plots.panels import dress_panels
-from ddtree.workbook.plots.speed.common import bars_of, microseconds, panels, size_name, times
+from ddtree.workbook.plots.speed.common import EVERY_LINE, bars_of, microseconds, panels, size_name, times
 from ddtree.workbook.plots.theme import BLUE, GREEN, GREY, INK, ORANGE, SKY, TIMES, VERMILION
 
 ROW = 26  # pixels of a size
@@ -66,7 +66,7 @@ def draw_verify(verify: pd.DataFrame) -> go.Figure:
             row=row,
             col=1,
         )
-    figure.update_yaxes(categoryorder="array", categoryarray=sizes, range=[len(sizes) - 0.5, -0.5])
+    figure.update_yaxes(categoryorder="array", categoryarray=sizes, range=[len(sizes) - 0.5, -0.5], **EVERY_LINE)
     figure.update_xaxes(type="log", exponentformat="none", nticks=6)
     figure.update_xaxes(title="µs", row=len(settings), col=1)
     subtitle = "From logits to accepted paths. Bars: 95% interval. Tick: reading the rows of the walk once."
