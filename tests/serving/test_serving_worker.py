@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import torch
 import toy_sglang as toy
 from ddtree.serving.compact import compact
+from scipy.stats import chisquare
 
 ALL = 1 << 30
 
@@ -25,13 +28,13 @@ def worker_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     toy.forget(monkeypatch)
 
 
-def started(module: Any, monkeypatch: pytest.MonkeyPatch, width: int, cap: int) -> Any:
+def started(module: Any, monkeypatch: pytest.MonkeyPatch, width: int, cap: int, requests: int = 3) -> Any:
     monkeypatch.setenv("DDTREE_TOPK_CAP", str(cap))
     arguments = toy.Arguments(
         speculative_num_draft_tokens=width, speculative_draft_model_path="toy", random_seed=3,
         cuda_graph_config=SimpleNamespace(decode=SimpleNamespace(backend="disabled", bs=[1])),
     )  # fmt: skip
-    worker = module.DDTreeWorker(arguments, 0, None, 0, toy.TargetWorker())
+    worker = module.DDTreeWorker(arguments, 0, None, 0, toy.TargetWorker(requests=requests))
     worker.init_cuda_graphs()
     pool = worker.model_runner.token_to_kv_pool
 
@@ -152,3 +155,36 @@ def test_min_p_and_bias_hold_at_every_token(worker_module: Any, monkeypatch: pyt
 def test_a_tree_narrower_than_the_block_does_not_start(worker_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="fewer than the 3 drafts"):
         started(worker_module, monkeypatch, 3, 1)
+
+
+def joint(runner: Any, prompt: list[int], temperature: float, tokens: int) -> dict[tuple[int, ...], float]:
+    """The exact probability of each continuation."""
+    law = {}
+    for text in product(range(toy.VOCAB), repeat=tokens):
+        mass = 1.0
+        for n, token in enumerate(text):
+            ids = torch.tensor([*prompt, *text[:n]])
+            logits = runner.logits(runner.key(ids, torch.arange(len(ids))).sum(0))
+            mass *= float((logits / temperature).softmax(0)[token])
+        law[text] = mass
+    return law
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_sampled_text_follows_the_targets_law(
+    worker_module: Any, monkeypatch: pytest.MonkeyPatch, temperature: float
+) -> None:
+    """The first token is the prefill's, the next two a round's or two; unseeded requests, one stream each."""
+    prompt, batch, counts = [1, 2, 3], 100, Counter()
+    worker = started(worker_module, monkeypatch, 9, 3, requests=batch)
+    for _ in range(15):
+        reqs = [request(prompt, top_k=ALL, temperature=temperature) for _ in range(batch)]
+        texts, *_ = served(worker, reqs, list(range(batch)), 3)
+        counts.update(tuple(text[:3]) for text in texts)
+    law = joint(worker.model_runner, prompt, temperature, 3)
+    total = sum(counts.values())
+    likely = [text for text, mass in law.items() if mass * total >= 5]
+    found = [counts[text] for text in likely]
+    wanted = [law[text] * total for text in likely]
+    assert len(likely) > 15
+    assert chisquare([*found, total - sum(found)], [*wanted, total - sum(wanted)]).pvalue > 1e-3
