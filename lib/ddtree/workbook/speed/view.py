@@ -47,7 +47,8 @@ class Speed:
         """Where the numbers come from, and what a report of another run's record does not say elsewhere."""
         copied = f"{self.metrics['copy_bytes_per_s'] / 1e9:,.0f} GB/s, read and written"
         models = [f"{m['name']} ({m['dtype']}, {m['target_bytes'] / 2**30:.2f} GiB)" for m in self.metrics["models"]]
-        shown: dict[str, object] = {"source": self.source, "large copy": copied, "live models": ", ".join(models) or "none"}
+        shown: dict[str, object] = {"source": self.source, "large copy": copied}
+        shown["live models"] = ", ".join(models) or "none"
         if "recorded" not in self.metrics:
             return shown
         return shown | {name: value for name, value in self.settings.items() if name not in NOT_SHOWN}
