@@ -188,3 +188,13 @@ def test_sampled_text_follows_the_targets_law(
     wanted = [law[text] * total for text in likely]
     assert len(likely) > 15
     assert chisquare([*found, total - sum(found)], [*wanted, total - sum(wanted)]).pvalue > 1e-3
+
+
+def test_graphs_of_another_width_are_an_error(worker_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = started(worker_module, monkeypatch, 9, 3)
+    worker.model_runner.decode_cuda_graph_runner = SimpleNamespace(captured_req_width=9)
+    worker.draft_model_runner.decode_cuda_graph_runner = SimpleNamespace(captured_req_width=toy.BLOCK)
+    worker.init_cuda_graphs()
+    worker.model_runner.decode_cuda_graph_runner = SimpleNamespace(captured_req_width=toy.BLOCK)
+    with pytest.raises(RuntimeError, match="verify graphs are 4 tokens a request wide; they must be 9"):
+        worker.init_cuda_graphs()

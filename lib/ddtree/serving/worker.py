@@ -91,14 +91,8 @@ class DDTreeWorker(DFlashWorkerV2):
         if any(int(buffer[0].nbytes) != self.row_bytes for buffer in (*pool.k_buffer, *pool.v_buffer)):
             raise ValueError("DDTREE moves KV rows of one size; this target's keys and values differ.")
         super().init_cuda_graphs()
-        runner = self.draft_model_runner.decode_cuda_graph_runner
-        if runner is not None and runner.captured_req_width != self.block_size:
-            raise RuntimeError(
-                f"the drafter's graphs are {runner.captured_req_width} wide, its block {self.block_size}."
-            )
-        runner = self.model_runner.decode_cuda_graph_runner
-        if runner is not None and runner.captured_req_width != self.width:
-            raise RuntimeError(f"the verify graphs are {runner.captured_req_width} wide, the tree {self.width}.")
+        _require_width("drafter's graphs", self.draft_model_runner.decode_cuda_graph_runner, self.block_size)
+        _require_width("verify graphs", self.model_runner.decode_cuda_graph_runner, self.width)
 
     def _maybe_build_draft_sampler(self) -> TreeDrafter | None:
         if self.server_args.cuda_graph_config.decode.backend == Backend.DISABLED:
@@ -267,3 +261,10 @@ class DDTreeWorker(DFlashWorkerV2):
             cache_loc_2d=front,
             commit_lens=commit.lengths.int(),
         )
+
+
+def _require_width(what: str, runner: Any, width: int) -> None:
+    """Raises RuntimeError for graphs of another width; where nothing is captured the runner has none, if there is one."""
+    found = getattr(runner, "captured_req_width", width)
+    if found != width:
+        raise RuntimeError(f"the {what} are {found} tokens a request wide; they must be {width}.")
