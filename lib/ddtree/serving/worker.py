@@ -264,7 +264,7 @@ class DDTreeWorker(DFlashWorkerV2):
 
 
 def _require_width(what: str, runner: Any, width: int) -> None:
-    """Raises RuntimeError for graphs of another width; where nothing is captured the runner has none, if there is one."""
+    """Raises RuntimeError for graphs of another width; a runner that captured nothing has none."""
     found = getattr(runner, "captured_req_width", width)
     if found != width:
         raise RuntimeError(f"the {what} are {found} tokens a request wide; they must be {width}.")
