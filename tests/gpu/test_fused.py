@@ -235,6 +235,24 @@ def test_strided_batches_are_read_in_place() -> None:
         assert torch.equal(result.accept_index, plain.accept_index)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_kernel_for_aligned_rows_is_not_used_for_others(dtype: torch.dtype) -> None:
+    """Same shapes and strides, one element further on in memory, after a call that left its kernel to be used again."""
+    tree, logits, coins, finals = random_case(12, 40, 1024)
+    requests = [CHOICES[row % len(CHOICES)] for row in range(40)]
+    moved, tables = on_gpu(tree)
+    aligned = logits.to(dtype)
+    shifted = torch.empty(aligned.numel() + 1, dtype=dtype, device="cuda")[1:].view_as(aligned).copy_(aligned)
+    assert aligned.data_ptr() % 16 == 0
+    assert shifted.data_ptr() % 16 != 0
+    sampling = fused.SamplingTensors.from_requests(requests, "cuda")
+    right, again, found = (
+        fused.sample(moved, tables, rows, sampling, coins, finals) for rows in (aligned, aligned, shifted)
+    )
+    for part, expected in zip((*again, *found), (*right, *right), strict=True):
+        assert torch.equal(part, expected)
+
+
 def test_row_that_is_no_distribution_is_named() -> None:
     tree, tables = on_gpu(DraftTree.from_parents([[9, 3]] * 2, [[-1, 0]] * 2, [[0.0, -0.5]] * 2))
     logits = torch.zeros(2, 2, 1000, device="cuda")

@@ -15,7 +15,7 @@ from ddtree.verify import VerifyResult, _resolve, backend_report, sample_tree, v
 from oracles import emitted, random_trees
 from torch import Tensor
 
-SMALL = fused.Sizes(chunk=16, rows=8, at_once=4, room=32, nucleus=8, step=8, warps=4)
+SMALL = fused.Sizes(strands=16, tall=2, pieces=16, chunk=16, rows=8, room=32, nucleus=8, block=16, step=8, warps=4)
 FORK = DraftTree.from_parents([[9, 3, 5, 2]], [[-1, 0, 0, 1]], [[0.0, -0.5, -1.0, -0.9]])
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 NEGATIVE_NAN = torch.tensor([-4194304], dtype=torch.int32).view(torch.float32).item()
@@ -159,6 +159,21 @@ def test_masked_tokens_are_never_drawn(sampling: SamplingParams) -> None:
     logits = torch.full((70,), -torch.inf)
     logits[[5, 20, 69]] = torch.tensor([1.0, 0.5, 0.0])
     assert set(drawn(logits, sampling, [0.0, 0.5, 0.99999994])) <= {5, 20, 69}
+
+
+@pytest.mark.parametrize("offset", [-200.0, 0.0, 200.0])
+@pytest.mark.parametrize("vocab", [300, 257])
+def test_sums_over_tiles_that_rise_fall_and_hold_nothing(offset: float, vocab: int) -> None:
+    """A strand's sum is taken relative to its largest logit so far, which each tile may raise."""
+    logits = torch.tensor(np.random.default_rng(8).normal(size=vocab), dtype=torch.float32) + offset
+    logits[:140] = -torch.inf
+    logits[::16] = -torch.inf  # one strand's tokens, and more
+    logits[150:160] += 30
+    logits[200:] += 35
+    coins = [0.0, 0.13, 0.37, 0.61, 0.83, 0.99]
+    assert len(set(drawn(logits, SamplingParams(0.9), coins))) >= 4
+    drawn(logits, SamplingParams(0.9, 0, 0.9), coins)
+    drawn(logits, SamplingParams(0.9, 0, 1.0, 0.01), coins)
 
 
 @pytest.mark.parametrize("poison", [torch.nan, NEGATIVE_NAN, torch.inf, None], ids=["NaN", "-NaN", "+inf", "all -inf"])

@@ -1,8 +1,8 @@
 # mypy: disallow-untyped-defs=False
-"""The few tokens that can pass a filter, found by the largest logits of chunks, in order; filters decide on them.
+"""The few tokens that can pass a filter, found by the largest logits of strands, in order; filters decide on them.
 
-The r-th largest chunk maximum is a lower bound of the r-th largest logit, so the tokens from it up hold the r first
-of the row, and they lie in the few chunks whose maximum reaches it.
+The r-th largest strand maximum is a lower bound of the r-th largest logit, so the tokens from it up hold the r first
+of the row, and they lie in the few strands whose maximum reaches it.
 """
 
 import triton
@@ -12,22 +12,27 @@ from ddtree.backends.fused.order import FADES, LEAST, float_of, key_of, packed, 
 
 
 @triton.jit
-def bound_of(maxima, chunks, wanted, temperature, inverse, top, CHUNKS: tl.constexpr):
-    """A scaled logit that at least `wanted` chunks reach, or one below which no token has any probability."""
-    chunk = tl.arange(0, CHUNKS)
-    peak = scaled(tl.load(maxima + chunk, mask=chunk < chunks, other=float("-inf")), temperature, inverse)
-    low = top - FADES
+def bound_of(peak, wanted, top):
+    """A scaled logit that at least `wanted` of the strands reach, or one below which no token has any probability."""
+    low = tl.where(wanted == 1, top, top - FADES)
     high = top
-    reached = chunks + wanted
+    reached = tl.where(wanted == 1, 1, 0x7FFFFFFF)
     step = tl.full([], 0, tl.int32)
-    while (step < 20) & (reached > wanted + wanted // 8):
-        middle = low + (high - low) * 0.5
-        count = tl.sum((peak >= middle).to(tl.int32), axis=0)
-        if count >= wanted:
-            low = middle
-            reached = count
+    while (step < 14) & (reached > wanted + wanted // 4):
+        one = low + (high - low) * 0.33333334
+        two = low + (high - low) * 0.6666667
+        counts = tl.sum((peak >= one).to(tl.int32) + ((peak >= two).to(tl.int32) << 16), axis=0)  # both in one sum
+        at_one = counts & 0xFFFF
+        at_two = counts >> 16
+        if at_two >= wanted:
+            low = two
+            reached = at_two
+        elif at_one >= wanted:
+            low = one
+            high = two
+            reached = at_one
         else:
-            high = middle
+            high = one
         step += 1
     return low
 
@@ -36,53 +41,54 @@ def bound_of(maxima, chunks, wanted, temperature, inverse, top, CHUNKS: tl.const
 def gather(
     row,
     vocab,
-    chunks,
     temperature,
     inverse,
+    peak,
     bound,
-    maxima,
     chosen,
     unordered,
-    CHUNK: tl.constexpr,
-    AT_ONCE: tl.constexpr,
-    CHUNKS: tl.constexpr,
+    STRANDS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PIECES: tl.constexpr,
     ROOM: tl.constexpr,
 ):
     """Packs every token from `bound` up into `unordered`, ROOM at most; returns how many there are."""
-    chunk = tl.arange(0, CHUNKS)
-    peak = scaled(tl.load(maxima + chunk, mask=chunk < chunks, other=float("-inf")), temperature, inverse)
     reaches = (peak >= bound).to(tl.int32)
-    tl.store(chosen + tl.cumsum(reaches, axis=0) - 1, chunk, mask=reaches > 0)
+    tl.store(chosen + tl.cumsum(reaches, axis=0) - 1, tl.arange(0, STRANDS).to(tl.int64), mask=reaches > 0)
     many = tl.sum(reaches, axis=0)
     tl.debug_barrier()
+    length = tl.cdiv(vocab, STRANDS * WIDTH)
     found = tl.full([], 0, tl.int32)
-    for start in range(0, many, AT_ONCE):
-        slot = start + tl.arange(0, AT_ONCE)
-        here = tl.load(chosen + slot, mask=slot < many, other=0)
-        tokens = here[:, None] * CHUNK + tl.arange(0, CHUNK)[None, :]
-        inside = (tokens < vocab) & (slot < many)[:, None]
+    for start in range(0, many * length, PIECES):
+        piece = start + tl.arange(0, PIECES)
+        which = piece // length
+        strand = tl.load(chosen + which, mask=which < many, other=0).to(tl.int32)
+        place = ((piece - which * length) * STRANDS + strand) * WIDTH
+        tokens = tl.multiple_of(place, WIDTH)[:, None] + tl.arange(0, WIDTH)[None, :]
+        inside = (tokens < vocab) & (which < many)[:, None]
         z = scaled(tl.load(row + tokens, mask=inside, other=float("-inf")), temperature, inverse)
         passes = (inside & (z >= bound)).to(tl.int32)
         each = tl.sum(passes, axis=1)
-        first = found + tl.cumsum(each, axis=0) - each
-        place = first[:, None] + tl.cumsum(passes, axis=1) - 1
-        tl.store(unordered + place, packed(key_of(z), tokens), mask=(passes > 0) & (place < ROOM))
+        before = found + tl.cumsum(each, axis=0) - each
+        slot = before[:, None] + tl.cumsum(passes, axis=1) - 1
+        tl.store(unordered + slot, packed(key_of(z), tokens), mask=(passes > 0) & (slot < ROOM))
         found += tl.sum(each, axis=0)
     tl.debug_barrier()
     return found
 
 
 @triton.jit
-def put_in_order(unordered, ordered, many, ROOM: tl.constexpr, STEP: tl.constexpr):
+def put_in_order(unordered, ordered, many, BLOCK: tl.constexpr, STEP: tl.constexpr):
     """Each token to its rank: the number of those before it."""
-    slot = tl.arange(0, ROOM)
-    mine = tl.load(unordered + slot, mask=slot < many, other=LEAST)
-    rank = tl.zeros([ROOM], tl.int32)
-    for start in range(0, many, STEP):
-        other_slot = start + tl.arange(0, STEP)
-        other = tl.load(unordered + other_slot, mask=other_slot < many, other=LEAST)
-        rank += tl.sum((other[:, None] > mine[None, :]).to(tl.int32), axis=0)
-    tl.store(ordered + rank, mine, mask=slot < many)
+    for block in range(0, many, BLOCK):
+        slot = block + tl.arange(0, BLOCK)
+        mine = tl.load(unordered + slot, mask=slot < many, other=LEAST)
+        before = tl.zeros([STEP, BLOCK], tl.int32)
+        for start in range(0, many, STEP):
+            other_slot = start + tl.arange(0, STEP)
+            other = tl.load(unordered + other_slot, mask=other_slot < many, other=LEAST)
+            before += (other[:, None] > mine[None, :]).to(tl.int32)
+        tl.store(ordered + tl.sum(before, axis=0), mine, mask=slot < many)
     tl.debug_barrier()
 
 

@@ -9,14 +9,12 @@ from ddtree.backends.fused.row import probability
 
 
 @triton.jit
-def is_rejected(tokens, rejected, many, SIZE: tl.constexpr, STEP: tl.constexpr):
-    """Which of `tokens` [SIZE] stand in the list `rejected`."""
-    hit = tl.zeros([SIZE], tl.int32)
-    for start in range(0, many, STEP):
-        slot = start + tl.arange(0, STEP)
-        other = tl.load(rejected + slot, mask=slot < many, other=-1)
-        hit = tl.maximum(hit, tl.max((other[:, None] == tokens[None, :]).to(tl.int32), axis=0))
-    return hit > 0
+def is_rejected(tokens, rejected, many):
+    """Which of `tokens` stand in the list `rejected`, which is short."""
+    hit = tokens < 0
+    for i in range(0, many):
+        hit = hit | (tokens == tl.load(rejected + i).to(tl.int32))
+    return hit
 
 
 @triton.jit
@@ -30,31 +28,48 @@ def crossing_of(running, weight, goal, BEYOND: tl.constexpr, SIZE: tl.constexpr)
 
 @triton.jit
 def draw_from_candidates(
-    ordered, many, top, total, share, rest, rejected, rejections, coin, sums, ROOM: tl.constexpr, STEP: tl.constexpr
+    ordered,
+    many,
+    top,
+    total,
+    share,
+    rest,
+    rejected,
+    rejections,
+    coin,
+    sums,
+    ROOM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STEP: tl.constexpr,
 ):
     """Of the `many` kept candidates; `sums` is room for their weights."""
     slot = tl.arange(0, ROOM)
     here = tl.load(ordered + slot, mask=slot < many, other=LEAST)
-    tokens = token_of(here)
     z = float_of((here >> 32).to(tl.int32))
     weight = tl.where(slot < many, tl.div_rn(tl.div_rn(tl.div_rn(tl.exp(z - top), total), share), rest), 0.0)
-    left = tl.where(is_rejected(tokens, rejected, rejections, ROOM, STEP), 0.0, weight)
+    left = tl.where(is_rejected(token_of(here), rejected, rejections), 0.0, weight)
     if tl.max(left, axis=0) <= 0.0:
         left = weight
     weight = left.to(tl.float64)
+    goal = tl.sum(weight, axis=0) * coin.to(tl.float64)
     tl.debug_barrier()
     tl.store(sums + slot, weight, mask=slot < many)
     tl.debug_barrier()
-    running = tl.zeros([ROOM], tl.float64)
-    for start in range(0, many, STEP):
-        other_slot = start + tl.arange(0, STEP)
-        other = token_of(tl.load(ordered + other_slot, mask=other_slot < many, other=LEAST))
-        other_weight = tl.load(sums + other_slot, mask=other_slot < many, other=0.0)
-        running += tl.sum(tl.where(other[:, None] <= tokens[None, :], other_weight[:, None], 0.0), axis=0)
-    possible = weight > 0
-    goal = tl.max(tl.where(possible, running, 0.0), axis=0) * coin.to(tl.float64)
-    first = tl.min(tl.where(possible & (running > goal), tokens, 0x7FFFFFFF), axis=0)
-    final = tl.max(tl.where(possible, tokens, 0), axis=0)
+    first = tl.full([], 0x7FFFFFFF, tl.int32)
+    final = tl.full([], 0, tl.int32)
+    for block in range(0, many, BLOCK):
+        mine = block + tl.arange(0, BLOCK)
+        tokens = token_of(tl.load(ordered + mine, mask=mine < many, other=LEAST))
+        possible = tl.load(sums + mine, mask=mine < many, other=0.0) > 0
+        running = tl.zeros([STEP, BLOCK], tl.float64)
+        for start in range(0, many, STEP):
+            slot_of_other = start + tl.arange(0, STEP)
+            other = token_of(tl.load(ordered + slot_of_other, mask=slot_of_other < many, other=LEAST))
+            other_weight = tl.load(sums + slot_of_other, mask=slot_of_other < many, other=0.0)
+            running += tl.where(other[:, None] <= tokens[None, :], other_weight[:, None], 0.0)
+        crosses = possible & (tl.sum(running, axis=0) > goal)
+        first = tl.minimum(first, tl.min(tl.where(crosses, tokens, 0x7FFFFFFF), axis=0))
+        final = tl.maximum(final, tl.max(tl.where(possible, tokens, 0), axis=0))
     return tl.where(first < 0x7FFFFFFF, first, final)
 
 
@@ -77,7 +92,6 @@ def draw_from_row(
     sums,
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
-    STEP: tl.constexpr,
     FROM_PROBS: tl.constexpr,
 ):
     """Of the whole row: `sums` holds each chunk's weight. The chunk that crosses is found first, then the token."""
@@ -87,10 +101,10 @@ def draw_from_row(
     attempt = tl.full([], 0, tl.int32)
     while attempt < 2:
         for i in range(0, rejections):  # chunks of rejected tokens are summed anew; the second time, with them
-            at = tl.load(rejected + i) // CHUNK
+            at = tl.load(rejected + i).to(tl.int32) // CHUNK
             p = _chunk(
                 row, at, vocab, temperature, inverse, top, last, total, share, floor, rest, rejected, without,
-                CHUNK, STEP, FROM_PROBS,
+                CHUNK, FROM_PROBS,
             )  # fmt: skip
             tl.store(sums + at, tl.sum(p, axis=0))
         tl.debug_barrier()
@@ -107,7 +121,7 @@ def draw_from_row(
     before = tl.sum(tl.where(chunk == at, running - weight, 0.0), axis=0)
     p = _chunk(
         row, at, vocab, temperature, inverse, top, last, total, share, floor, rest, rejected, without,
-        CHUNK, STEP, FROM_PROBS,
+        CHUNK, FROM_PROBS,
     )  # fmt: skip
     return at * CHUNK + crossing_of(before + tl.cumsum(p, axis=0), p, goal, CHUNK, CHUNK)
 
@@ -128,7 +142,6 @@ def _chunk(
     rejected,
     rejections,
     CHUNK: tl.constexpr,
-    STEP: tl.constexpr,
     FROM_PROBS: tl.constexpr,
 ):
     """One chunk's probabilities in float64, those of rejected tokens 0."""
@@ -136,5 +149,5 @@ def _chunk(
     inside = tokens < vocab
     x = tl.load(row + tokens, mask=inside, other=0.0)
     p = probability(x, tokens, temperature, inverse, top, last, total, share, floor, rest, FROM_PROBS)
-    gone = is_rejected(tokens, rejected, rejections, CHUNK, STEP)
+    gone = is_rejected(tokens, rejected, rejections)
     return tl.where(inside & ~gone, p, 0.0).to(tl.float64)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,16 +20,18 @@ READ = (torch.float32, torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How the kernel cuts a row; all powers of two but `nucleus` and `stages`."""
+    """How the kernel cuts a row; all powers of two but `nucleus`."""
 
-    chunk: int = 128  # elements that share one maximum; a warp reads them at once, so nothing crosses warps
+    strands: int = 2048  # maxima kept of a row; as many as threads, or more, and below 2**15
+    tall: int = 2  # pieces of 16 bytes that a strand reads at a time
+    pieces: int = 1024  # pieces that are searched for candidates at a time
+    chunk: int = 128  # elements summed where the row is drawn from or searched; a warp's, so no sum crosses warps
     rows: int = 128  # chunks a tile
-    at_once: int = 32  # chunks that are searched for candidates at a time
     room: int = 1024  # candidates that are put in order
-    nucleus: int = 192  # chunk maxima whose least bounds the candidates of top-p alone
-    step: int = 16  # how many are compared with all the others at a time
-    warps: int = 32
-    stages: int = 1  # tiles in flight
+    nucleus: int = 192  # strand maxima whose least bounds the candidates of top-p alone
+    block: int = 128  # how many candidates are compared
+    step: int = 32  # with how many others at a time
+    warps: int = 16
 
 
 STOCK = Sizes()
@@ -98,65 +102,91 @@ def _launch(
     final_coins: Tensor,
     sizes: Sizes,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    import triton  # lazily: a machine without a GPU need not have it
-
-    from ddtree.backends.fused.walk import walk
-
     bs, q, vocab = rows.shape
     device = rows.device
     predict = torch.empty(bs * q, dtype=torch.int32, device=device)
     accept_index = torch.empty(bs, tree.max_depth + 1, dtype=torch.int32, device=device)
-    accept_count, status = torch.empty(2, bs, dtype=torch.int32, device=device)
+    outcome = torch.empty(2, bs, dtype=torch.int32, device=device)
     if bs == 0:
-        return predict, accept_index, accept_count, status
+        return predict, accept_index, *outcome
     if rows.stride(2) != 1:
         rows = rows.contiguous()
-    chunks = triton.cdiv(vocab, sizes.chunk)
-    most_chunks = triton.next_power_of_2(chunks)
-    wide = max(most_chunks, sizes.room)
-    maxima = torch.empty(bs, most_chunks, dtype=torch.float32, device=device)
-    sums = torch.empty(bs, wide, dtype=torch.float64, device=device)
-    chosen = torch.empty(bs, most_chunks, dtype=torch.int32, device=device)
-    candidates = torch.empty(bs, 2 * sizes.room, dtype=torch.int64, device=device)
-    rejected = torch.empty(bs, q, dtype=torch.int32, device=device)
+    cut = _cut(sizes, vocab, rows.element_size())
     per_request = (
         (final_coins,) * 4  # not read
         if sampling is None
         else (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
     )
-    walk[(bs,)](
+    nodes = (tree.tokens, tables.next_token, tables.next_sibling, coins, final_coins)
+    strides = rows.stride()[:2]
+    arguments = (
         rows,
-        rows.stride(0),
-        rows.stride(1),
-        tree.tokens.contiguous(),
-        tables.next_token.contiguous(),
-        tables.next_sibling.contiguous(),
-        coins.contiguous(),
-        final_coins.contiguous(),
+        *strides,
+        *(part if part.is_contiguous() else part.contiguous() for part in nodes),
         *per_request,
         predict,
         accept_index,
-        accept_count,
-        status,
-        maxima,
-        sums,
-        chosen,
-        candidates,
-        rejected,
+        outcome,
+        torch.empty(bs * (cut.words + q), dtype=torch.int64, device=device),
         vocab,
-        chunks,
         q,
         tree.max_depth,
-        FROM_PROBS=sampling is None,
-        CHUNK=sizes.chunk,
-        ROWS=sizes.rows,
-        AT_ONCE=sizes.at_once,
-        CHUNKS=most_chunks,
-        ROOM=sizes.room,
-        NUCLEUS=sizes.nucleus,
-        WIDE=wide,
-        STEP=sizes.step,
-        STAGES=sizes.stages,
-        num_warps=sizes.warps,
+        sampling is None,
+        *cut.constants,
     )
+    aligned = rows.data_ptr() % 16 == 0
+    key = (sizes, device, rows.dtype, aligned, strides, vocab, sampling is None, *(part.dtype for part in nodes))
+    compiled = _COMPILED.get(key)
+    if compiled is None:
+        _COMPILED[key] = _kernel()[(bs,)](*arguments, num_warps=sizes.warps)
+    else:
+        compiled[bs, 1, 1](*arguments)
+    accept_count, status = outcome.unbind()
     return predict, accept_index, accept_count, status
+
+
+# Kernels by all that a compilation depends on, None in the interpreter; Triton's own search takes longer than the rest
+# of a call.
+_COMPILED: dict[tuple[object, ...], Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What `Sizes` come to for one vocabulary."""
+
+    constants: tuple[int, ...]  # the kernel's, in its order, from STRANDS on
+    words: int  # int64 of room to work in that a request needs, without its list of rejected tokens
+
+
+@cache
+def _cut(sizes: Sizes, vocab: int, element_size: int) -> _Cut:
+    chunks = _power_of_2_from(-(-vocab // sizes.chunk))
+    sums = max(chunks, sizes.room)
+    constants = (
+        sizes.strands,
+        16 // element_size,
+        sizes.tall,
+        sizes.pieces,
+        sizes.chunk,
+        sizes.rows,
+        chunks,
+        sizes.room,
+        sums,
+        sizes.nucleus,
+        sizes.block,
+        sizes.step,
+    )
+    return _Cut(constants, sums + 2 * sizes.room + sizes.strands)
+
+
+def _power_of_2_from(number: int) -> int:
+    """The least power of two that is not below `number`."""
+    return 1 << (number - 1).bit_length()
+
+
+@cache
+def _kernel() -> Any:
+    """Imported when first used: a machine without a GPU need not have Triton."""
+    from ddtree.backends.fused.walk import walk
+
+    return walk

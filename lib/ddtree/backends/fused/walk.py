@@ -6,12 +6,18 @@ import triton.language as tl
 
 from ddtree.backends.fused.candidates import bound_of, filtered, gather, put_in_order
 from ddtree.backends.fused.draw import draw_from_candidates, draw_from_row
-from ddtree.backends.fused.order import LEAST, key_of, packed
-from ddtree.backends.fused.row import probability, survey, weigh
+from ddtree.backends.fused.order import LEAST
+from ddtree.backends.fused.row import LOG2_E, probability, survey, weigh, weigh_unfiltered
 from ddtree.backends.fused.search import cut_of
 
+UNSPECIAL = ("q", "max_depth")  # one compilation serves trees of every size
+SMALL = (
+    "tokens", "next_token", "next_sibling", "coins", "final_coins", "temperatures", "top_ks", "top_ps", "min_ps",
+    "predict", "accept_index", "outcome", "work",
+)  # fmt: skip
 
-@triton.jit
+
+@triton.jit(do_not_specialize=UNSPECIAL, do_not_specialize_on_alignment=SMALL)
 def walk(
     rows,  # logits or probabilities [bs, q, vocab]
     request_stride,
@@ -25,29 +31,26 @@ def walk(
     top_ks,
     top_ps,
     min_ps,  # each [bs]
-    predict,
-    accept_index,
-    accept_count,
-    status,
-    maxima,
-    sums,
-    chosen,
-    candidates,
-    rejected,  # room to work in, a row a request
+    predict,  # [bs * q]
+    accept_index,  # [bs, max_depth + 1]
+    outcome,  # [2, bs]: accept_count and status
+    work,  # int64 [bs, SUMS + 2 * ROOM + STRANDS + q]
     vocab,
-    chunks,
     q,
     max_depth,
     FROM_PROBS: tl.constexpr,
+    STRANDS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    TALL: tl.constexpr,
+    PIECES: tl.constexpr,
     CHUNK: tl.constexpr,
     ROWS: tl.constexpr,
-    AT_ONCE: tl.constexpr,
     CHUNKS: tl.constexpr,
     ROOM: tl.constexpr,
+    SUMS: tl.constexpr,
     NUCLEUS: tl.constexpr,
-    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
     STEP: tl.constexpr,
-    STAGES: tl.constexpr,
 ):
     b = tl.program_id(0)
     first = b.to(tl.int64) * q
@@ -55,14 +58,16 @@ def walk(
     next_token += first
     next_sibling += first
     coins += first
-    rejected += first
     predict += first
     accept_index += b.to(tl.int64) * (max_depth + 1)
-    maxima += b.to(tl.int64) * CHUNKS
-    chosen += b.to(tl.int64) * CHUNKS
-    sums += b.to(tl.int64) * WIDE
-    unordered = candidates + b.to(tl.int64) * (2 * ROOM)
+    work += b.to(tl.int64) * (SUMS + 2 * ROOM + STRANDS + q)
+    sums = work.to(tl.pointer_type(tl.float64))
+    unordered = work + SUMS
     ordered = unordered + ROOM
+    chosen = ordered + ROOM
+    rejected = chosen + STRANDS
+    chunks = tl.cdiv(vocab, CHUNK)
+    strands = tl.minimum(tl.cdiv(vocab, WIDTH), STRANDS)  # those that hold a token
 
     for start in range(0, q, STEP):
         slot = start + tl.arange(0, STEP)
@@ -79,16 +84,17 @@ def walk(
     top_k = tl.full([], 0, tl.int32)
     top_p = one
     min_p = none
-    greedy = temperature < 0.0
     if not FROM_PROBS:
         temperature = tl.load(temperatures + b)
-        greedy = temperature <= 0.0
+        greedy = temperature <= 0.0  # the largest logit alone, at any temperature
         temperature = tl.where(greedy, 1.0, temperature)
         top_k = tl.load(top_ks + b)
-        top_k = tl.where(greedy | (top_k >= vocab), 0, top_k)
+        top_k = tl.where(top_k >= vocab, 0, top_k)
+        top_k = tl.where(greedy, 1, top_k)
         top_p = tl.where(greedy, 1.0, tl.load(top_ps + b))
         min_p = tl.where(greedy, 0.0, tl.load(min_ps + b))
     inverse = tl.div_rn(one, temperature)
+    slope = tl.div_rn(one * LOG2_E, temperature)
     filters = (top_k > 0) | (top_p < 1.0) | (min_p > 0.0)
 
     node = tl.full([], 0, tl.int32)
@@ -97,6 +103,7 @@ def walk(
     walking = True
     while walking:
         row = rows + b.to(tl.int64) * request_stride + node.to(tl.int64) * node_stride
+        highest = none
         top = none
         row_total = one
         last = tl.full([], LEAST, tl.int64)
@@ -106,30 +113,29 @@ def walk(
         rest = one
         kept = tl.full([], 0, tl.int32)  # of the candidates; 0 where the whole row is drawn from
         if not FROM_PROBS:
-            top, row_total = survey(
-                row, vocab, chunks, temperature, inverse, (top_k == 0) & (greedy == 0), maxima, sums,
-                CHUNK, ROWS, CHUNKS, STAGES,
-            )  # fmt: skip
+            peak, highest, top, row_total = survey(
+                row, vocab, temperature, inverse, slope, top_k == 0, STRANDS, WIDTH, TALL
+            )
             bad = tl.where((top == float("inf")) | (top == float("-inf")), node + 1, 0)
             if bad == 0:
-                if greedy:
-                    last = _first_largest(row, vocab, chunks, top, maxima, CHUNK, CHUNKS)
-                    tl.store(ordered, last)
-                    tl.debug_barrier()
-                    kept = 1
-                elif filters:
-                    if (top_k > 0) & (top_k <= chunks) | (top_k == 0) & (top_p < 1.0):
-                        wanted = tl.where(top_k > 0, top_k, tl.minimum(chunks, NUCLEUS))
-                        bound = bound_of(maxima, chunks, wanted, temperature, inverse, top, CHUNKS)
+                if filters:
+                    if (top_k > 0) & (top_k <= strands) | (top_k == 0) & (top_p < 1.0):
+                        wanted = tl.where(top_k > 0, top_k, tl.minimum(strands, NUCLEUS))
+                        bound = bound_of(peak, wanted, top)
                         many = gather(
-                            row, vocab, chunks, temperature, inverse, bound, maxima, chosen, unordered,
-                            CHUNK, AT_ONCE, CHUNKS, ROOM,
+                            row, vocab, temperature, inverse, peak, bound, chosen, unordered,
+                            STRANDS, WIDTH, PIECES, ROOM,
                         )  # fmt: skip
                         if many <= ROOM:
-                            put_in_order(unordered, ordered, many, ROOM, STEP)
-                            count, end, total, share, rest, enough = filtered(
-                                ordered, many, top, top_k, top_p, min_p, row_total, ROOM
-                            )
+                            put_in_order(unordered, ordered, many, BLOCK, STEP)
+                            if many <= BLOCK:  # most often, and several times as fast
+                                count, end, total, share, rest, enough = filtered(
+                                    ordered, many, top, top_k, top_p, min_p, row_total, BLOCK
+                                )
+                            else:
+                                count, end, total, share, rest, enough = filtered(
+                                    ordered, many, top, top_k, top_p, min_p, row_total, ROOM
+                                )
                             if enough:
                                 kept = count
                                 last = end
@@ -150,6 +156,7 @@ def walk(
             while (child >= 0) & (child < q) & (tries < q) & (depth < max_depth):
                 token = tl.load(tokens + child).to(tl.int32)
                 inside = (token >= 0) & (token < vocab)
+                following = tl.load(next_sibling + child).to(tl.int32)  # early: it need not wait for the logit
                 x = tl.load(row + token, mask=inside, other=0.0)
                 p = probability(x, token, temperature, inverse, top, last, total, share, floor, rest, FROM_PROBS)
                 p = tl.where(inside, p, 0.0)
@@ -160,9 +167,9 @@ def walk(
                     child = accepted * 0 - 1
                 else:
                     if inside:
-                        tl.store(rejected + rejections, token)
+                        tl.store(rejected + rejections, token.to(tl.int64))
                         rejections += 1
-                    child = tl.load(next_sibling + child).to(tl.int32)
+                    child = following
                 tries += 1
             if accepted >= 0:
                 node = accepted
@@ -174,7 +181,7 @@ def walk(
                 drawn = tl.full([], 0, tl.int32)
                 if kept > 0:
                     drawn = draw_from_candidates(
-                        ordered, kept, top, total, share, rest, rejected, rejections, last_coin, sums, ROOM, STEP
+                        ordered, kept, top, total, share, rest, rejected, rejections, last_coin, sums, ROOM, BLOCK, STEP
                     )
                 else:
                     if FROM_PROBS or filters:
@@ -182,27 +189,18 @@ def walk(
                             row, vocab, chunks, temperature, inverse, top, last, total, share, floor, rest, sums,
                             CHUNK, ROWS, FROM_PROBS,
                         )  # fmt: skip
+                    else:
+                        weigh_unfiltered(row, vocab, chunks, slope, highest, total, sums, CHUNK, ROWS)
                     drawn = draw_from_row(
                         row, vocab, chunks, temperature, inverse, top, last, total, share, floor, rest,
-                        rejected, rejections, last_coin, sums, CHUNK, CHUNKS, STEP, FROM_PROBS,
+                        rejected, rejections, last_coin, sums, CHUNK, CHUNKS, FROM_PROBS,
                     )  # fmt: skip
                 tl.store(predict + node, drawn)
                 walking = False
         else:
             walking = False
-    tl.store(accept_count + b, depth)
-    tl.store(status + b, bad)
-
-
-@triton.jit
-def _first_largest(row, vocab, chunks, top, maxima, CHUNK: tl.constexpr, CHUNKS: tl.constexpr):
-    """The first id of the largest logit, packed."""
-    chunk = tl.arange(0, CHUNKS)
-    peak = tl.load(maxima + chunk, mask=chunk < chunks, other=float("-inf"))
-    at = tl.min(tl.where(peak == top, chunk, CHUNKS - 1), axis=0)
-    tokens = at * CHUNK + tl.arange(0, CHUNK)
-    x = tl.load(row + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
-    return packed(key_of(top + 0.0), tl.min(tl.where(x == top, tokens, vocab - 1), axis=0))
+    tl.store(outcome + b, depth)
+    tl.store(outcome + tl.num_programs(0) + b, bad)
 
 
 @triton.jit
