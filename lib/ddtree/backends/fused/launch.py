@@ -73,10 +73,9 @@ def sample(
     """
     if logits.dtype not in READ:
         raise ValueError(f"logits are {logits.dtype}; the kernel reads float32, bfloat16 and float16.")
-    if len(sampling.temperature) != tree.batch_size:
-        raise ValueError(
-            f"sampling is for {len(sampling.temperature)} requests, the tree for {tree.batch_size}; they must agree."
-        )
+    requests = sampling.temperature.shape[0]
+    if requests != tree.batch_size:
+        raise ValueError(f"sampling is for {requests} requests, the tree for {tree.batch_size}; they must agree.")
     return _launch(tree, tables, logits, sampling, coins, final_coins, sizes)
 
 

@@ -54,12 +54,14 @@ def survey(
             ahead = tile(row, start + offset, vocab)
         largest = tl.where(mass != mass, float("inf"), largest)
     else:
-        best = tl.full([TALL, STRANDS * WIDTH], float("-inf"), tl.float32)
+        best = tl.full([TALL, STRANDS * WIDTH // 2], float("-inf"), tl.float32)
         for start in range(TILE, vocab + TILE, TILE):
-            best = tl.maximum(best, ahead.to(tl.float32), propagate_nan=tl.PropagateNan.ALL)
+            even, odd = tl.split(tl.reshape(ahead.to(tl.float32), [TALL, STRANDS * WIDTH // 2, 2]))
+            best = tl.maximum(best, even, propagate_nan=tl.PropagateNan.ALL)
+            best = tl.maximum(best, odd, propagate_nan=tl.PropagateNan.ALL)
             ahead = tile(row, start + offset, vocab)
         best = tl.max(tl.where(best != best, float("inf"), best), axis=0)
-        largest = tl.max(tl.reshape(best, [STRANDS, WIDTH]), axis=1)
+        largest = tl.max(tl.reshape(best, [STRANDS, WIDTH // 2]), axis=1)
     highest = tl.max(largest, axis=0)
     total = tl.full([], 1.0, tl.float32)
     if with_mass:
