@@ -66,7 +66,7 @@ def test_the_table_names_each_place_once() -> None:
 def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     toy.install(monkeypatch)
     yield importlib.import_module("ddtree.serving.hooks")
-    toy.forget(monkeypatch)
+    toy.forget()
 
 
 def server(monkeypatch: pytest.MonkeyPatch, algorithm: str | None) -> SimpleNamespace:

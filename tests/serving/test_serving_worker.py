@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
@@ -12,54 +11,14 @@ from typing import Any
 import pytest
 import torch
 import toy_sglang as toy
-from ddtree.serving.compact import compact
 from scipy.stats import chisquare
-
-ALL = 1 << 30
+from toy_server import ALL, one_by_one, over_toys, request, sampling_info, started
 
 
 @pytest.fixture
 def worker_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    toy.install(monkeypatch)
-    module = importlib.import_module("ddtree.serving.worker")
-    monkeypatch.setattr(module, "draft_block", lambda _: toy.BLOCK)
-    monkeypatch.setattr(module, "choose_backend", lambda *_: "reference")
-    yield module
-    toy.forget(monkeypatch)
-
-
-def started(module: Any, monkeypatch: pytest.MonkeyPatch, width: int, cap: int, requests: int = 3) -> Any:
-    monkeypatch.setenv("DDTREE_TOPK_CAP", str(cap))
-    arguments = toy.Arguments(
-        speculative_num_draft_tokens=width, speculative_draft_model_path="toy", random_seed=3,
-        cuda_graph_config=SimpleNamespace(decode=SimpleNamespace(backend="disabled", bs=[1])),
-    )  # fmt: skip
-    worker = module.DDTreeWorker(arguments, 0, None, 0, toy.TargetWorker(requests=requests))
-    worker.init_cuda_graphs()
-    pool = worker.model_runner.token_to_kv_pool
-
-    def on_cpu(pointers: Any, row_bytes: int, slots: torch.Tensor, path: torch.Tensor) -> None:
-        assert row_bytes == toy.HIDDEN * 8
-        compact([*pool.k_buffer, *pool.v_buffer], slots, path)
-
-    monkeypatch.setattr(module, "compact_on_device", on_cpu)
-    return worker
-
-
-def request(ids: list[int], **sampling: Any) -> Any:
-    parameters = {"temperature": 1.0, "top_k": 1, "top_p": 1.0, "min_p": 0.0, "sampling_seed": None, **sampling}
-    return SimpleNamespace(origin_input_ids=ids, sampling_params=SimpleNamespace(**parameters), finished=lambda: False)
-
-
-def sampling_info(reqs: list[Any]) -> Any:
-    def column(name: str, dtype: torch.dtype) -> torch.Tensor:
-        return torch.tensor([getattr(req.sampling_params, name) for req in reqs], dtype=dtype)
-
-    return SimpleNamespace(
-        temperatures=column("temperature", torch.float32)[:, None], top_ks=column("top_k", torch.int32),
-        top_ps=column("top_p", torch.float32), min_ps=column("min_p", torch.float32), logit_bias=None,
-        is_all_greedy=all(req.sampling_params.top_k == 1 for req in reqs), apply_logits_bias=lambda _: None,
-    )  # fmt: skip
+    yield over_toys(monkeypatch)
+    toy.forget()
 
 
 def served(worker: Any, reqs: list[Any], rows: list[int], tokens: int) -> tuple[list[list[int]], torch.Tensor, Any]:
@@ -87,14 +46,6 @@ def served(worker: Any, reqs: list[Any], rows: list[int], tokens: int) -> tuple[
         for text, row, count in zip(texts, result.next_token_ids.view(-1, stride), result.accept_lens, strict=True):
             text += row[: int(count)].tolist()
     return texts, result.new_seq_lens, result
-
-
-def one_by_one(runner: Any, ids: list[int], tokens: int) -> list[int]:
-    text = list(ids)
-    for _ in range(tokens):
-        keys = runner.key(torch.tensor(text), torch.arange(len(text)))
-        text.append(int(runner.logits(keys.sum(0)).argmax()))
-    return text[len(ids) :]
 
 
 @pytest.mark.parametrize(("width", "cap"), [(4, 1), (5, 2), (9, 3), (17, 4)])

@@ -2,6 +2,8 @@
 
 The target's row is the sum of the keys that it may look at, in whole numbers, so that any key too many, too few or out
 of place changes the text. It reads slots and mask in SGLang's layout by itself, not through the plugin's code.
+With graphs on, batches run at the next captured size: inputs lie in buffers where what an earlier batch left behind the
+real rows stays, the mask is read from the attention's own buffer, and the drafter's tail sees padded rows too.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import torch
 from torch import Tensor
 
 VOCAB, HIDDEN, BLOCK, CONTEXT = 6, 5, 4, 64
+MOST_WIDTH = 17
 CALLER_MODULES = ("worker", "algorithm", "verify_input", "hooks")
 
 
@@ -73,10 +76,31 @@ class Pool:
     data_ptrs: Tensor = field(default_factory=lambda: torch.zeros(0))
 
 
+class Captured:
+    """Inputs of graphs of the sizes given: real rows first, then leftovers, harmless in slot, row and length."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        self.sizes = sizes
+        self.buffers: dict[str, Tensor] = {}
+
+    def padded(self, rows: int, **inputs: Tensor) -> SimpleNamespace:
+        """Each input [rows * n], as a view of its buffer at the next size; padding writes slot 0 at length 1."""
+        size = min(size for size in self.sizes if size >= rows)
+        views = {}
+        for name, value in inputs.items():
+            each = value.numel() // rows
+            buffer = self.buffers.setdefault(name, torch.ones(max(self.sizes) * each, dtype=value.dtype))
+            buffer[: rows * each] = value.flatten()
+            if name in ("out_cache_loc", "req_pool_indices", "seq_lens"):
+                buffer[rows * each :] = int(name == "seq_lens")
+            views[name] = buffer[: size * each]
+        return SimpleNamespace(**views)
+
+
 class Runner:
     """The target: keys of whole numbers, one row of logits a token."""
 
-    def __init__(self, rng: torch.Generator, requests: int) -> None:
+    def __init__(self, rng: torch.Generator, requests: int, graphs: tuple[int, ...]) -> None:
         self.embedding = torch.randint(-3, 4, (VOCAB, HIDDEN), generator=rng).double()
         self.head = torch.randn(VOCAB, HIDDEN, generator=rng, dtype=torch.float64)
         self.model = SimpleNamespace(
@@ -87,7 +111,10 @@ class Runner:
         self.req_to_token_pool = SimpleNamespace(req_to_token=table, size=requests)
         keys = [torch.zeros(slots, HIDDEN, dtype=torch.float64) for _ in range(2)]
         self.token_to_kv_pool = Pool(keys[:1], keys[1:])
-        self.attn_backend = SimpleNamespace(cuda_graph_custom_mask=None)
+        self.captured = Captured(graphs) if graphs else None
+        cells = max(graphs, default=0) * MOST_WIDTH * (CONTEXT + MOST_WIDTH)
+        mask = torch.ones(cells, dtype=torch.uint8) if graphs else None
+        self.attn_backend = SimpleNamespace(cuda_graph_custom_mask=mask)
         self.sliding_window_size = None
         self.decode_cuda_graph_runner = None
 
@@ -101,19 +128,29 @@ class Runner:
         return torch.sin(hidden @ self.head.T) * 4
 
     def verify(self, forward_batch: Any) -> tuple[Tensor, Tensor]:
-        info = forward_batch.spec_info
-        q = info.draft_token_num
-        slots = forward_batch.out_cache_loc.view(-1, q)
-        new = self.key(info.draft_token, info.positions).view(-1, q, HIDDEN)
+        info, rows = forward_batch.spec_info, len(forward_batch.seq_lens)
+        q, mask = info.draft_token_num, info.custom_mask
+        at = SimpleNamespace(
+            draft_token=info.draft_token, positions=info.positions, out_cache_loc=forward_batch.out_cache_loc,
+            seq_lens=forward_batch.seq_lens, req_pool_indices=forward_batch.req_pool_indices,
+        )  # fmt: skip
+        if self.captured is not None:
+            at = self.captured.padded(rows, **vars(at))
+            shared = self.attn_backend.cuda_graph_custom_mask
+            shared[: len(mask)] = mask.clone()
+            mask = shared
+        slots = at.out_cache_loc.view(-1, q)
+        new = self.key(at.draft_token, at.positions).view(-1, q, HIDDEN)
         keys = self.token_to_kv_pool.k_buffer[0]
         keys[slots], self.token_to_kv_pool.v_buffer[0][slots] = new, -new
         hidden, start = [], 0
-        for b, length in enumerate(forward_batch.seq_lens.tolist()):
-            prefix = self.req_to_token_pool.req_to_token[forward_batch.req_pool_indices[b], :length]
-            mask = info.custom_mask[start : start + q * (length + q)].view(q, length + q)[:, length:]
+        for b, length in enumerate(at.seq_lens.tolist()):
+            prefix = self.req_to_token_pool.req_to_token[at.req_pool_indices[b], :length]
+            sees = mask[start : start + q * (length + q)].view(q, length + q)[:, length:]
             start += q * (length + q)
-            hidden.append(keys[prefix].sum(0) + mask.double() @ new[b])
-        return torch.cat(hidden), self.logits(torch.cat(hidden))
+            hidden.append(keys[prefix].sum(0) + sees.double() @ new[b])
+        found = torch.cat(hidden)[: rows * q]
+        return found, self.logits(found)
 
 
 class DraftRunner:
@@ -125,14 +162,24 @@ class DraftRunner:
         self.rows = torch.randn(BLOCK, HIDDEN, generator=rng)
         self.decode_cuda_graph_runner = None
         self.req_to_token_pool = target.req_to_token_pool
+        self.captured = None if target.captured is None else Captured(target.captured.sizes)
+        self.tail: Any = None
 
     def forward(self, forward_batch: Any) -> Any:
+        at, rows = forward_batch, len(forward_batch.seq_lens)
+        if self.captured is not None:
+            at = self.captured.padded(
+                rows, input_ids=at.input_ids, seq_lens=at.seq_lens, req_pool_indices=at.req_pool_indices
+            )
         hidden = []
-        for b, length in enumerate(forward_batch.seq_lens.tolist()):
-            prefix = self.target.req_to_token_pool.req_to_token[forward_batch.req_pool_indices[b], :length]
+        for b, length in enumerate(at.seq_lens.tolist()):
+            prefix = self.target.req_to_token_pool.req_to_token[at.req_pool_indices[b], :length]
             hidden.append(torch.sin(self.cache[prefix].sum(0).float() + self.rows))
-        output = SimpleNamespace(hidden_states=torch.cat(hidden))
-        return SimpleNamespace(logits_output=output, can_run_graph=False)
+        found = torch.cat(hidden)
+        if self.captured is not None:
+            self.tail(found, at.input_ids)
+        output = SimpleNamespace(hidden_states=found[: rows * BLOCK])
+        return SimpleNamespace(logits_output=output, can_run_graph=self.captured is not None)
 
 
 class Worker:
@@ -149,7 +196,8 @@ class Worker:
         self._draft_block_spec_info = None
 
     def init_cuda_graphs(self) -> None:
-        assert self._maybe_build_draft_sampler() is None
+        self.draft_model_runner.tail = self._maybe_build_draft_sampler()
+        assert (self.draft_model_runner.tail is None) == (self.draft_model_runner.captured is None)
 
     def _ensure_draft_block_buffers(self, bs: int) -> None:
         self._draft_block_ids_buf = torch.zeros(bs, self.block_size, dtype=torch.int64)
@@ -191,9 +239,9 @@ class Worker:
 
 
 class TargetWorker:
-    def __init__(self, seed: int = 0, requests: int = 3) -> None:
+    def __init__(self, seed: int = 0, requests: int = 3, graphs: tuple[int, ...] = ()) -> None:
         rng = torch.Generator().manual_seed(seed)
-        self.model_runner = Runner(rng, requests)
+        self.model_runner = Runner(rng, requests, graphs)
         self.draft_runner = DraftRunner(rng, self.model_runner)
 
     def forward_batch_generation(self, batch: None, forward_batch: Any, is_verify: bool, **_: Any) -> Any:
@@ -269,7 +317,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: None)
 
 
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+def forget() -> None:
     """Modules that were imported over the stand-ins are not left for the next test."""
     for name in CALLER_MODULES:
         sys.modules.pop(f"ddtree.serving.{name}", None)

@@ -57,7 +57,7 @@ class TreeDrafter:
         return Drafted.of(
             build_tree(
                 rows @ self.head.T,
-                roots,
+                roots.contiguous(),  # a block's first column has the block's stride; kernels read one after another
                 budget=self.budget,
                 topk_cap=self.topk_cap,
                 draft_temperature=self.temperature,

@@ -1,0 +1,31 @@
+"""Requests that come and go over trees from the builder's kernels, under Triton's interpreter."""
+
+import pytest
+import triton_on_cpu  # noqa: F401  before Triton
+from ddtree import kernels, tree
+from toy_server import Server, jobs_of_all_kinds, one_by_one, over_toys, started
+
+GRAPHS = (1, 2, 4)
+
+with pytest.MonkeyPatch.context() as patch:
+    calls: list[int] = []
+    grown = kernels.prefixes
+
+    def counted(*args: object) -> object:
+        calls.append(1)
+        return grown(*args)  # type: ignore[arg-type]
+
+    patch.setattr(tree, "_has_kernels", lambda _: True)
+    patch.setattr(kernels, "prefixes", counted)
+    module = over_toys(patch)
+    jobs = jobs_of_all_kinds(6)
+    server = Server(started(module, patch, 9, 2, requests=5, graphs=GRAPHS))
+    texts = server.serve(jobs)
+    assert max(server.sizes) >= 3
+    for job, text in zip(jobs, texts, strict=True):
+        alone = Server(started(module, patch, 9, 2, requests=5, graphs=GRAPHS)).serve([job])
+        assert [text] == alone, (job, text, alone)
+        if "top_k" not in job.sampling:
+            assert text == one_by_one(server.worker.model_runner, job.ids, job.tokens)
+    assert calls, "the trees came from the kernels"
+print(len(jobs), "requests equal")
