@@ -1,0 +1,113 @@
+"""The parts of a serving round on a GPU: trees from the drafter's graph, moved rows, coins and the judge."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from ddtree import tree as tree_module
+from ddtree.backends.fused import missing
+from ddtree.serving.coins import round_coins
+from ddtree.serving.compact import compact, compact_on_device
+from ddtree.serving.drafter import Drafted, TreeDrafter
+from ddtree.serving.judge import ALL, Judge, on_host
+from ddtree.verify import sample_tree
+from torch import Tensor
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+BATCH, BLOCK, WIDTH, HIDDEN, VOCAB = 11, 8, 17, 64, 5003
+MASK = 3  # what a block holds behind its root
+
+
+def a_drafter() -> TreeDrafter:
+    rng = torch.Generator("cuda").manual_seed(1)
+    head = torch.randn(VOCAB, HIDDEN, device="cuda", generator=rng)
+    drafter = TreeDrafter(head, block=BLOCK, budget=WIDTH - 1, topk_cap=4, temperature=1.0)
+    drafter.reserve(BATCH)
+    return drafter
+
+
+def blocks(seed: int, batch: int = BATCH) -> tuple[Tensor, Tensor]:
+    """Hidden rows and ids as the drafter's forward has them, one block after another."""
+    rng = torch.Generator("cuda").manual_seed(seed)
+    ids = torch.full((batch, BLOCK), MASK, device="cuda")
+    ids[:, 0] = torch.randint(10, VOCAB, (batch,), device="cuda", generator=rng)
+    return torch.randn(batch * BLOCK, HIDDEN, device="cuda", generator=rng) * 0.3, ids
+
+
+def parts(drafted: Drafted) -> list[Tensor]:
+    tree, tables = drafted.tree, drafted.tables
+    return [tree.tokens, tree.parents, tree.depths, tree.sizes, tables.next_token, tables.next_sibling, drafted.visible]
+
+
+def test_replayed_trees_are_those_of_torch_operations_each_under_its_own_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    drafter = a_drafter()
+    hidden, ids = blocks(2)
+    drafter(hidden, ids.flatten())  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        drafter(hidden, ids.flatten())
+    monkeypatch.setattr(tree_module, "_has_kernels", lambda _: False)
+    for seed in (3, 4):
+        new_hidden, new_ids = blocks(seed)
+        hidden.copy_(new_hidden)
+        ids.copy_(new_ids)
+        graph.replay()
+        for batch in (1, 5, BATCH):
+            replayed = drafter.read(batch)
+            assert torch.equal(replayed.tree.tokens[:, 0], new_ids[:batch, 0])
+            right = drafter.draft(new_hidden[: batch * BLOCK], new_ids[:batch, 0])
+            assert all(torch.equal(a, b) for a, b in zip(parts(replayed), parts(right), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_move_as_in_a_fresh_gather(seed: int) -> None:
+    rng = torch.Generator("cuda").manual_seed(seed)
+    bs = 1 + 7 * seed
+    buffers = [torch.randn(bs * 40, 3, 64, device="cuda", generator=rng).bfloat16() for _ in range(8)]
+    right = [buffer.clone() for buffer in buffers]
+    slots = torch.randperm(bs * 40, device="cuda", generator=rng)[: bs * WIDTH].view(bs, WIDTH)
+    path = torch.full((bs, BLOCK), -1, device="cuda")
+    path[:, 0] = 0
+    for row in path:
+        kept = int(torch.randint(0, BLOCK, (), generator=rng, device="cuda"))
+        row[1 : kept + 1] = torch.randperm(WIDTH - 1, device="cuda", generator=rng)[:kept].sort().values + 1
+    compact(right, slots, path)
+    pointers = torch.tensor([buffer.data_ptr() for buffer in buffers], dtype=torch.uint64, device="cuda")
+    compact_on_device(pointers, buffers[0][0].nbytes, slots, path)
+    assert all(torch.equal(a, b) for a, b in zip(buffers, right, strict=True))
+
+
+def test_coins_are_those_of_the_cpu() -> None:
+    seeds, prefix = torch.randint(-(2**62), 2**62, (64,)), torch.randint(1, 5000, (64,))
+    for a, b in zip(round_coins(seeds, prefix, WIDTH), round_coins(seeds.cuda(), prefix.cuda(), WIDTH), strict=True):
+        assert torch.equal(a, b.cpu())
+
+
+@pytest.mark.skipif(missing("cuda") is not None, reason="the fused backend cannot run here")
+def test_the_judge_decides_a_mixed_batch_as_the_reference() -> None:
+    hidden, ids = blocks(5)
+    drafted = a_drafter().draft(hidden, ids[:, 0])
+    logits = 3 * torch.randn(BATCH, WIDTH, VOCAB, device="cuda", generator=torch.Generator("cuda").manual_seed(6))
+    requests = [
+        SimpleNamespace(temperature=t, top_k=k, top_p=p, min_p=m)
+        for t, k, p, m in [(1.0, 1, 1.0, 0.0), (0.6, ALL, 1.0, 0.0), (1.3, 20, 0.9, 0.0), (1.0, ALL, 1.0, 0.05)] * 3
+    ][:BATCH]
+
+    def column(name: str, dtype: torch.dtype) -> Tensor:
+        return torch.tensor([getattr(request, name) for request in requests], dtype=dtype, device="cuda")
+
+    sampling = SimpleNamespace(
+        temperatures=column("temperature", torch.float32)[:, None], top_ks=column("top_k", torch.int32),
+        top_ps=column("top_p", torch.float32), min_ps=column("min_p", torch.float32), is_all_greedy=False,
+    )  # fmt: skip
+    coins = round_coins(torch.arange(BATCH, device="cuda"), torch.arange(BATCH, device="cuda"), WIDTH)
+    got, status = Judge("fused").decide(drafted.tree, drafted.tables, logits, sampling, requests, coins)
+    right = sample_tree(drafted.tree, drafted.tables, logits, on_host(requests), *coins, backend="reference")
+    assert status is not None
+    assert not bool(status.any())
+    assert torch.equal(got.accept_index, right.accept_index)
+    assert torch.equal(got.predict, right.predict)
