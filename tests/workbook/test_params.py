@@ -116,7 +116,7 @@ def test_misspelling_corrected_in_the_notebook_is_forgiven() -> None:
         (LiveParams, "prompts", [], "a list, at least one"),
         (LiveParams, "extra_budgets", "[1, 2]", "so use a YAML file"),
         (LiveParams, "top_p", 0.0, "above 0 up to 1"),
-        (LiveParams, "diversity_samples", 1, "from 2 up to 64"),
+        (LiveParams, "diversity_samples", -1, "from 0 up to 64"),
     ],
 )
 def test_wrong_value_is_named_with_what_would_be_right(

@@ -180,7 +180,9 @@ class LiveParams(ModelParams):
         int, Field(ge=0, le=1000, description="prompts whose greedy text must equal one-by-one decoding")
     ] = 3
     regression_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens compared for each of them")] = 32
-    diversity_samples: Annotated[int, Field(ge=2, le=64, description="continuations of one prompt compared")] = 4
+    diversity_samples: Annotated[
+        int, Field(ge=0, le=64, description="continuations of one prompt compared; 0 compares none")
+    ] = 4
     diversity_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens of each continuation")] = 32
     bootstrap: Annotated[int, Field(ge=100, le=100_000, description="resamples for the intervals")] = 2000
     backend: Backend = "auto"

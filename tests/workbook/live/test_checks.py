@@ -170,3 +170,9 @@ def test_each_sample_is_the_answer_to_its_own_seed(pair: Pair) -> None:
 def test_distinct_texts_by_hand() -> None:
     texts = pd.DataFrame({"temperature": [0, 0, 0, 0.6, 0.6, 0.6], "text": ["a", "a", "a", "b", "a", "b"]})
     assert distinct_texts(texts) == {0.0: 1, 0.6: 2}
+
+
+def test_no_samples_are_no_rows(pair: Pair) -> None:
+    texts = diversity(pair, PROMPTS[0], temperatures=[0.0, 1.0], samples=0, seed=0, **SETTINGS)
+    assert texts.empty
+    assert distinct_texts(texts) == {}

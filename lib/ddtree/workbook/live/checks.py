@@ -7,17 +7,19 @@ from collections.abc import Sequence
 import pandas as pd
 import torch
 
+from ddtree.budget import AutoBudget
 from ddtree.decode import Strategy, generate
 from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams
 
 GREEDY = SamplingParams(temperature=0.0)
+SURELY_VARIED = 0.6  # temperature from which a few dozen sampled tokens are not all the same by chance
 REGRESSION_COLUMNS = ["prompt", "strategy", "tokens", "equal", "first_difference", "gap_ulp"]
 DRAFTED: tuple[Strategy, ...] = ("chain", "tree")
 
 
 def greedy_regression(
-    pair: Pair, prompts: Sequence[str], *, max_new_tokens: int, budget: int, topk_cap: int
+    pair: Pair, prompts: Sequence[str], *, max_new_tokens: int, budget: int | AutoBudget, topk_cap: int
 ) -> pd.DataFrame:
     """Greedy text of chain and tree against one-by-one decoding, token for token: one row per prompt and strategy.
 
@@ -81,13 +83,13 @@ def diversity(
     temperatures: Sequence[float],
     samples: int,
     max_new_tokens: int,
-    budget: int,
+    budget: int | AutoBudget,
     topk_cap: int,
     seed: int,
 ) -> pd.DataFrame:
-    """Several answers to one prompt, decoded as one batch whose seeds differ: one row per answer.
+    """Several answers to one prompt, decoded as one batch whose seeds differ: one row per answer, none of 0 samples.
 
-    Greedy answers must all be equal; sampled ones must not.
+    Greedy answers must all be equal; from `SURELY_VARIED` on sampled ones must not.
     """
     rows = []
     for temperature in temperatures:
@@ -105,7 +107,7 @@ def diversity(
         rows += [
             {"temperature": temperature, "sample": sample, "text": answer.text} for sample, answer in enumerate(answers)
         ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["temperature", "sample", "text"])
 
 
 def _first_difference(expected: Sequence[int], found: Sequence[int]) -> int | None:
