@@ -29,7 +29,7 @@ def test_cases_in_the_interpreter() -> None:
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None
-    assert int(passed[1]) == 13 + 13 + 1
+    assert int(passed[1]) == 13 + 13 + 2
     assert "skipped" not in done.stdout
 
 

@@ -98,9 +98,9 @@ def prefixes(
     sizes = torch.empty(bs, dtype=torch.int64, device=device)
     room = max(_power(entries), _power(width))
     grow[(bs,)](
-        tokens,
-        logps,
-        roots,
+        tokens.contiguous(),
+        logps.contiguous(),
+        roots.contiguous(),  # a column of a block, often
         *tables,
         weights,
         places,

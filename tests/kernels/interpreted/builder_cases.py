@@ -75,3 +75,12 @@ def test_narrow_roots_are_widened() -> None:
     grown = kernels.prefixes(tokens, logps, torch.tensor([7, 9], dtype=torch.int32), tables, plan.widest, 6, 7)
     assert grown[0][:, 0].tolist() == [7, 9]
     assert grown[0].dtype == torch.int64
+
+
+def test_roots_may_be_a_column_of_something_wider() -> None:
+    tokens, logps = likeliest_tokens(logits_of("random", 3, 3, 90), 4, 1.0)
+    plan = _plan(3, 4, 6, tokens.device)
+    tables = (plan.parent, plan.token, plan.pair_starts, plan.entry_starts, plan.depth)
+    blocks = torch.tensor([[7, 0, 0, 0], [9, 0, 0, 0], [8, 0, 0, 0]])
+    grown = kernels.prefixes(tokens, logps, blocks[:, 0], tables, plan.widest, 6, 7)
+    assert grown[0][:, 0].tolist() == [7, 9, 8]
