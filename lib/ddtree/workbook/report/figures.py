@@ -10,7 +10,7 @@ from markupsafe import Markup
 PLOTLY = "application/vnd.plotly.v1+json"
 DEFAULT_HEIGHT = 450  # pixels, plotly's own
 COLUMN_WIDTH = 300  # pixels that one of several plots side by side needs to be read on a phone
-TITLE_ROOM = 56  # pixels of the top margin that plotly's title took
+TITLE_ROOM, TITLE_LINE, SUBTITLE_LINE = 68, 20, 16  # pixels of the top margin that a title took, and further lines
 TAGS = re.compile(r"(</?(?:b|i|em|strong|sub|sup)>|<br\s*/?>)")  # those of plotly that a caption keeps
 
 
@@ -31,7 +31,11 @@ def figure_view(figure: dict[str, Any]) -> FigureView:
     title = {"text": title} if isinstance(title, str) else title
     subtitle = (title.get("subtitle") or {}).get("text")
     if title.get("text"):
-        layout["margin"] = {**layout.get("margin", {}), "t": _top_margin(layout)}
+        margin = layout.get("margin", {})
+        top = _top_margin(layout, title["text"], subtitle or "")
+        if "height" in layout and "t" in margin:  # the plot area keeps its height
+            layout["height"] -= max(0, margin["t"] - top)
+        layout["margin"] = {**margin, "t": top}
     view = {"data": figure["data"], "layout": layout, **({"frames": figure["frames"]} if "frames" in figure else {})}
     return FigureView(
         title=_plain(title.get("text") or ""),
@@ -59,11 +63,12 @@ def _plain(text: str) -> str:
     return " ".join(unescape(TAGS.sub(" ", text)).split())
 
 
-def _top_margin(layout: dict[str, Any]) -> int:
+def _top_margin(layout: dict[str, Any], title: str, subtitle: str) -> int:
     labelled = layout.get("annotations") or layout.get("updatemenus")
     least = 40 if labelled else 16
     given = layout.get("margin", {}).get("t")
-    return least if given is None else max(least, int(given) - TITLE_ROOM)
+    taken = TITLE_ROOM + TITLE_LINE * title.count("<br>") + SUBTITLE_LINE * subtitle.count("<br>")
+    return least if given is None else max(least, int(given) - taken)
 
 
 def _min_width(layout: dict[str, Any]) -> int:
