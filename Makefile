@@ -7,7 +7,7 @@ LOCK := requirements-cpu.lock
 GPU_LOCK := requirements-gpu.lock
 UV := $(VENV)-uv/bin/uv
 # What PyPI's torch for Linux asks for and its CPU wheel does not.
-CUDA := cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 triton
+CUDA := cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13
 
 .PHONY: help report sweep lab test lint check doctor lock clean
 
