@@ -11,7 +11,7 @@ PACKAGE = Path(ddtree.__file__).parent
 ORDER = [
     {"kernels"},
     {"tree"},
-    {"budget", "retrieve"},
+    {"budget", "clock", "retrieve"},
     {"sampling"},
     {"backends"},
     {"verify"},

@@ -76,6 +76,8 @@ def test_run_gives_notebook_result_and_report(project: Path) -> None:
     executed = nbformat.read(out / "executed.ipynb", 4)
     (injected,) = [cell for cell in executed.cells if "injected-parameters" in cell.metadata.get("tags", [])]
     assert parameters_of(nbformat.from_dict({"cells": [injected]})) == expected
+    facts = executed.metadata.papermill
+    assert (facts.input_path, facts.output_path) == ("notebooks/01_tree.ipynb", "outputs/tree-quick/executed.ipynb")
     assert "<h1>A small run</h1>" in (out / "report.html").read_text()
 
 

@@ -56,8 +56,7 @@ def run_notebook(notebook: Path, params: NotebookParams, out_dir: Path, *, repor
         path.unlink(missing_ok=True)
     failure = _execute(notebook, params, outcome.executed)
     if outcome.executed.is_file():
-        if failure:
-            _record_failure(outcome.executed, failure)
+        _settle(outcome.executed, failure)
         if report:
             export(outcome.executed, outcome.report)
     return RunOutcome(outcome.executed, outcome.result, outcome.report, failure)
@@ -108,10 +107,20 @@ def _execute(notebook: Path, params: NotebookParams, executed: Path) -> str:
     return ""
 
 
-def _record_failure(executed: Path, failure: str) -> None:
-    """Papermill marks every cell as completed when the kernel dies or the user interrupts, so the reason is added."""
+def _settle(executed: Path, failure: str) -> None:
+    """Mend what papermill leaves in the notebook's metadata.
+
+    It marks every cell as completed when the kernel dies or the user interrupts, so the reason is added. It names files
+    by their place on this machine, which is none of a colleague's business.
+    """
     notebook = nbformat.read(executed, as_version=4)
-    notebook.metadata["ddtree"] = {"failure": failure}
+    if failure:
+        notebook.metadata["ddtree"] = {"failure": failure}
+    root, facts = project_root(), notebook.metadata.get("papermill", {})
+    for name in ("input_path", "output_path"):
+        path = Path(str(facts.get(name)))
+        if name in facts and path.is_absolute():
+            facts[name] = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
     write_text(executed, nbformat.writes(notebook) + "\n")
 
 
