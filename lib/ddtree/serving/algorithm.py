@@ -67,7 +67,7 @@ def draft_block(server_args: Any) -> int | None:
 
     config = get_config(
         server_args.speculative_draft_model_path,
-        trust_remote_code=server_args.trust_remote_code,
+        trust_remote_code=False,  # a DFlash config is data
         revision=server_args.speculative_draft_model_revision,
     )
     block: int | None = parse_dflash_draft_config(draft_hf_config=config).resolve_block_size(default=None)
