@@ -1,4 +1,4 @@
-"""The entry point that SGLang calls in each of its processes."""
+"""What SGLang calls in each of its processes, once the package registers it: not before a GPU has proven batches."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ import pytest
 from ddtree.decode import STAGES, generate
 from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams
-from ddtree.workbook.live.measure import Measurements, Setting, measure, metrics_of, settings, summarise
+from ddtree.workbook.live.measure import Measurements, Setting, measure, settings
+from ddtree.workbook.live.summary import metrics_of, summarise
 from ddtree.workbook.params import LiveParams
 from tiny_pair import tiny_pair
 

@@ -14,7 +14,8 @@ from ddtree.models.zoo import Pair
 from ddtree.workbook.live import measure as live
 from ddtree.workbook.live import record as live_record
 from ddtree.workbook.live.end import IncompleteRun, end_if_partial, finish
-from ddtree.workbook.live.measure import Measurements, measure, metrics_of, settings, summarise
+from ddtree.workbook.live.measure import Measurements, measure, settings
+from ddtree.workbook.live.summary import metrics_of, summarise
 from ddtree.workbook.opening import Run
 from ddtree.workbook.params import LiveParams
 from ddtree.workbook.plots import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,6 @@ import torch
 from ddtree.budget import AutoBudget, RoundCost
 from ddtree.decode import (
     COST_BUDGETS,
-    FORWARDS,
     STAGES,
     Generation,
     Step,
@@ -28,7 +27,6 @@ from ddtree.sampling import SamplingParams, target_probs
 from ddtree.workbook.interrupts import stoppable
 from ddtree.workbook.live.record import LiveRecord
 from ddtree.workbook.params import LiveParams
-from ddtree.workbook.stats import ratio_of_ratios, ratio_of_sums, resampled_prompts
 
 WARM_UP_TOKENS = 12
 SETTING = ["temperature", "label", "strategy", "budget"]
@@ -69,11 +67,7 @@ class Measurements:
 
     def budget_for(self, asked: int | Literal["auto"]) -> int | AutoBudget:
         """What `generate` takes for a budget of the parameters. Raises ValueError for an "auto" never measured."""
-        if asked != "auto":
-            return asked
-        if self.auto is None:
-            raise ValueError('no setting of this measurement has the budget "auto", so no cost was measured for it.')
-        return self.auto
+        return _measured(self.auto) if asked == "auto" else asked
 
 
 def settings(params: LiveParams) -> list[Setting]:
@@ -188,37 +182,6 @@ def _measurements(
     return Measurements(generations, pd.DataFrame(rounds), done, planned, stopped, auto)
 
 
-def summarise(measured: Measurements, *, resamples: int, seed: int) -> pd.DataFrame:
-    """One row per setting: speed, speed-up over autoregressive, mean acceptance length, with 95 % intervals.
-
-    Times are decode times, prefill excluded. Intervals resample prompts, the same ones for both sides of a speed-up.
-    `overhead_share` is the part of a round spent outside the two model forwards.
-    """
-    per_prompt = measured.generations.groupby([*SETTING, "prompt"])[["tokens", "rounds", "decode_ms"]].sum()
-    weights = resampled_prompts(measured.generations["prompt"].nunique(), resamples, seed)
-    overhead = _overhead_shares(measured.rounds)
-    rows = []
-    groups = dict(list(per_prompt.groupby(SETTING)))
-    for setting, own in groups.items():
-        base = groups[(setting[0], "autoregressive", "autoregressive", 0)]
-        seconds, base_seconds = own["decode_ms"] / 1e3, base["decode_ms"] / 1e3
-        estimates = {
-            "tokens_per_s": ratio_of_sums(own["tokens"], seconds, weights),
-            "speedup": ratio_of_ratios(own["tokens"], seconds, base["tokens"], base_seconds, weights),
-            "acceptance": ratio_of_sums(own["tokens"], own["rounds"], weights),
-        }
-        row: dict[str, object] = dict(zip(SETTING, setting, strict=True))
-        for name, found in estimates.items():
-            row |= {name: found.value, f"{name}_lo": found.low, f"{name}_hi": found.high}
-        row |= {"overhead_share": overhead[setting], "rounds": own["rounds"].sum(), "tokens": own["tokens"].sum()}
-        rows.append(row)
-    order = {"autoregressive": 0, "chain": 1, "tree": 2}
-    frame = pd.DataFrame(rows)
-    return frame.sort_values(
-        ["temperature", "strategy", "budget"], key=lambda c: c.map(order) if c.name == "strategy" else c
-    ).reset_index(drop=True)
-
-
 def _decode(
     pair: Pair,
     params: LiveParams,
@@ -237,13 +200,19 @@ def _decode(
         strategy=setting.strategy,
         sampling=_sampling(params, setting),
         max_new_tokens=tokens,
-        budget=auto if setting.auto and auto is not None else setting.budget,
+        budget=_measured(auto) if setting.auto else setting.budget,
         topk_cap=setting.topk_cap or None,
         draft_temperature=params.draft_temperature,
         seed=seed,
         backend=params.backend,
         on_step=on_step,
     )[0]
+
+
+def _measured(auto: AutoBudget | None) -> AutoBudget:
+    if auto is None:
+        raise ValueError('no setting of this measurement has the budget "auto", so no cost was measured for it.')
+    return auto
 
 
 def _sampling(params: LiveParams, setting: Setting) -> SamplingParams:
@@ -282,12 +251,6 @@ def _round_rows(answer: Generation, chances: list[dict[str, float]]) -> Iterator
         yield {"tree_size": step.tree_size, "accepted": step.accepted, "emitted": step.emitted, **times, **chance}
 
 
-def _overhead_shares(rounds: pd.DataFrame) -> dict[Hashable, float]:
-    sums = rounds.groupby(SETTING)[[f"{stage}_ms" for stage in STAGES]].sum()
-    forwards = sums[[f"{stage}_ms" for stage in FORWARDS]].sum(axis=1)
-    return dict((1 - forwards / sums.sum(axis=1)).items())
-
-
 def _rotated(todo: list[Setting], by: int) -> list[Setting]:
     start = by % len(todo)
     return todo[start:] + todo[:start]
@@ -295,25 +258,3 @@ def _rotated(todo: list[Setting], by: int) -> list[Setting]:
 
 def _progress(done: int, total: int, seconds: float, left: float) -> str:
     return f"prompt {done} of {total} · {seconds:.0f} s · about {left:.0f} s left"
-
-
-def metrics_of(summary: pd.DataFrame) -> dict[str, object]:
-    """What result.json says of a summary: speed-up and overhead by temperature and label, and the best tree."""
-    speedup: dict[str, dict[str, object]] = {}
-    overhead: dict[str, dict[str, float]] = {}
-    best: dict[str, dict[str, object]] = {}
-    for temperature, part in summary.groupby("temperature"):
-        rows = part.to_dict("records")
-        key = f"{temperature:g}"
-        speedup[key] = {
-            row["label"]: {"value": row["speedup"], "low": row["speedup_lo"], "high": row["speedup_hi"]} for row in rows
-        }
-        overhead[key] = {row["label"]: row["overhead_share"] for row in rows}
-        fastest = max((row for row in rows if row["strategy"] == "tree"), key=lambda row: row["speedup"])
-        best[key] = {"label": fastest["label"], "speedup": fastest["speedup"]}
-    return {
-        "speedup": speedup,
-        "overhead_share": overhead,
-        "best_tree": best,
-        "summary": summary.to_dict("records"),
-    }
