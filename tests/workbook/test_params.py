@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddtree.workbook.params import PARAMS, LiveParams, NotebookParams, ParameterError, TreeParams
+from ddtree.workbook.params import PARAMS, LiveParams, NotebookParams, ParameterError, ServingParams, TreeParams
 
 
 def namespace(model: type[NotebookParams] = TreeParams, **changes: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def only_problem(model: type[NotebookParams], **values: Any) -> str:
 def test_defaults_are_valid_and_plain(model: type[NotebookParams]) -> None:
     assert model.check(namespace(model)) == model.from_mapping({})
     for value in model.defaults().values():
-        assert type(value) in (str, int, float, list)
+        assert type(value) in (str, int, float, list, dict)
 
 
 @pytest.mark.parametrize("model", PARAMS.values())
@@ -117,6 +117,15 @@ def test_misspelling_corrected_in_the_notebook_is_forgiven() -> None:
         (LiveParams, "extra_budgets", "[1, 2]", "so use a YAML file"),
         (LiveParams, "top_p", 0.0, "above 0 up to 1"),
         (LiveParams, "diversity_samples", -1, "from 0 up to 64"),
+        (ServingParams, "budgets", [16, 16], "every entry may stand once only"),
+        (ServingParams, "extra_layers", [-1], "extra_layers[0] is -1"),
+        (ServingParams, "urls", [], "a mapping, each value text such as"),
+        (ServingParams, "urls", "{}", "a mapping given by `papermill -p` arrives as text"),
+        (ServingParams, "urls", {"plain": "localhost"}, "urls[plain] is 'localhost' (text), but text such as \"http"),
+        (ServingParams, "urls", {"ddtree": "http://h:1"}, "urls takes no entry named 'ddtree' (servers that run"),
+        (ServingParams, "server_arguments", {"x": [1]}, "server_arguments[x] is [1] (list), but text that is not"),
+        (ServingParams, "server_arguments", {"x": None}, "true/false or a whole number or a number is needed"),
+        (ServingParams, "server_arguments", {"mem-f": 1}, "server_arguments takes no entry named 'mem-f'"),
     ],
 )
 def test_wrong_value_is_named_with_what_would_be_right(
@@ -129,6 +138,13 @@ def test_wrong_value_is_named_with_what_would_be_right(
 
 def test_no_further_budget_is_a_choice() -> None:
     assert LiveParams.from_mapping({"extra_budgets": []}).extra_budgets == []
+
+
+def test_arguments_of_servers_keep_their_types() -> None:
+    arguments = {"mem_fraction_static": 0.1, "sleep_on_idle": True, "max_total_tokens": 20000, "backend": "triton"}
+    found = ServingParams.from_mapping({"server_arguments": arguments}).to_plain()["server_arguments"]
+    assert found == arguments
+    assert [type(value) for value in found.values()] == [float, bool, int, str]
 
 
 def test_parameters_are_frozen() -> None:

@@ -31,16 +31,20 @@ def problems_of(error: ValidationError, schemas: dict[str, dict[str, Any]]) -> l
     sentences: dict[str, str] = {}
     for detail in error.errors(include_url=False):
         name, *rest = detail["loc"]
-        entry = next((part for part in rest if isinstance(part, int)), None)
+        schema = schemas.get(str(name), {})
+        in_mapping = schema.get("type") == "object" and rest
+        entry = rest[0] if in_mapping else next((part for part in rest if isinstance(part, int)), None)
         where = f"{name}[{entry}]" if entry is not None else str(name)
         if where in sentences:  # a union reports once for each member
             continue
         if detail["type"] == "extra_forbidden":
             sentences[where] = _unknown(str(name), list(schemas))
             continue
-        schema = schemas[str(name)]
+        if in_mapping and rest[-1] == "[key]":
+            sentences[where] = f"{name} takes no entry named {entry!r} ({schema['description']})."
+            continue
         if entry is not None:
-            schema = schema["items"]
+            schema = _values_of(schema) if in_mapping else schema["items"]
         reason = f" ({detail['ctx']['error']})" if detail["type"] == "value_error" else ""
         found = detail["input"]
         wrong = f"{where} is {found!r} ({type_word(found)})"
@@ -87,9 +91,20 @@ def expected(schema: dict[str, Any]) -> str:
     if schema["type"] == "array":
         fewest = ", at least one" if schema.get("minItems") else ""
         return f"a list{fewest}, each entry {expected(schema['items'])}"
+    if schema["type"] == "object":
+        return f"a mapping, each value {expected(_values_of(schema))}"
+    if schema["type"] == "boolean":
+        return "true/false"
     if schema["type"] == "string":
-        return "text that is not empty"
+        return f'text such as "{schema["examples"][0]}"' if "examples" in schema else "text that is not empty"
     return ("a whole number" if schema["type"] == "integer" else "a number") + _range(schema)
+
+
+def _values_of(mapping: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a mapping's values, whose keys have one pattern."""
+    (values,) = mapping["patternProperties"].values()
+    schema: dict[str, Any] = values
+    return schema
 
 
 def _range(schema: dict[str, Any]) -> str:
@@ -118,8 +133,9 @@ def _hint(found: object, schema: dict[str, Any]) -> str:
         return ""
     if found.lower() in NULL_WORDS:
         return f"; YAML reads {found} as text (its word for no value is null), and a value is needed here"
-    if found.startswith("[") and schema.get("type") == "array":
-        return "; a list given by `papermill -p` arrives as text, so use a YAML file"
+    container = {"array": "list", "object": "mapping"}.get(schema.get("type", ""))
+    if container and found.startswith(("[", "{")):
+        return f"; a {container} given by `papermill -p` arrives as text, so use a YAML file"
     return _number_hint(found)
 
 
