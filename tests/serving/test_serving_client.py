@@ -21,9 +21,25 @@ def chunks(speculative: bool, count: int = len(WORDS)) -> list[dict[str, Any]]:
         meta: dict[str, Any] = {"completion_tokens": tokens, "finish_reason": None}
         if speculative:
             meta |= {"spec_verify_ct": tokens // 2, "spec_accept_length": 2.0}
-        sent.append({"text": "".join(WORDS[:tokens]), "meta_info": meta})
-    sent[-1]["meta_info"]["finish_reason"] = {"type": "length", "length": count}
+        sent.append({"text": "".join(WORDS[:tokens]), "output_ids": list(range(tokens)), "meta_info": meta})
+    sent[-1]["meta_info"] |= {"finish_reason": {"type": "length", "length": count}, "e2e_latency": 0.25}
+    if speculative:
+        sent[-1]["meta_info"]["spec_correct_drafts_histogram"] = [0, 2]
     return sent
+
+
+def whole(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """As SGLang answers several prompts asked as one request."""
+    answers = []
+    for prompt in body.get("text") or body["input_ids"]:
+        answer = chunks(speculative=prompt != "plain")[-1]
+        if prompt == "abort":
+            answer["meta_info"]["finish_reason"] = {"type": "abort", "message": "regex is not served"}
+        if body.get("return_logprob"):
+            place = [[-0.5, 7, None], [-0.75, 9, None]]
+            answer["meta_info"]["output_top_logprobs"] = [place[: body["top_logprobs_num"]]] * len(WORDS)
+        answers.append(answer)
+    return answers
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -38,10 +54,14 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append(body)  # type: ignore[attr-defined]
         prompt = body.get("text") or body["input_ids"]
-        self.send_response(400 if prompt == "bad" else 200)
+        bad = prompt in ("bad", ["bad"])
+        self.send_response(400 if bad else 200)
         self.end_headers()
-        if prompt == "bad":
+        if bad:
             self.wfile.write(b'{"error": {"message": "no such model"}}')
+            return
+        if not body["stream"]:
+            self.wfile.write(json.dumps(whole(body)).encode())
             return
         sent: list[dict[str, Any]] = chunks(speculative=prompt != "plain")
         if prompt == "abort":
@@ -104,13 +124,15 @@ def test_a_reply_is_what_the_server_counted(client: Client, server: Any) -> None
     }  # fmt: skip
     assert (reply.text, reply.tokens, reply.finish) == ("one two three four five", 5, "length")
     assert (reply.rounds, reply.acceptance) == (2, 2.0)
+    assert (reply.ids, reply.passes, reply.server_s) == ((0, 1, 2, 3, 4), (0, 2), 0.25)
+    assert reply.first_token_s is not None
     assert 0 < reply.first_token_s <= reply.total_s
     assert reply.tokens_per_s == pytest.approx(5 / reply.total_s)
 
 
 def test_without_speculation_there_is_no_acceptance(client: Client) -> None:
     reply = client.ask("plain")
-    assert (reply.rounds, reply.acceptance) == (None, None)
+    assert (reply.rounds, reply.acceptance, reply.passes) == (None, None, None)
     assert client.load(["plain"]).acceptance is None
 
 
@@ -133,7 +155,44 @@ def test_a_load_counts_all_its_replies(client: Client, server: Any) -> None:
     assert len(server.asked) == 6
     assert load.tokens_per_s == pytest.approx(30 / load.wall_s)
     assert load.acceptance == pytest.approx((6 * 4) / (6 * 2)), "the first token of a reply has no verify pass"
+    assert load.first_token_s is not None
     assert 0 < load.first_token_s <= load.wall_s
+
+
+def test_prompts_asked_together_are_one_request_and_come_whole(client: Client, server: Any) -> None:
+    load = client.together(
+        [[1, 2], [3]], each=[{"sampling_seed": 8}, {"sampling_seed": 9}], temperature=0.6, max_new_tokens=5
+    )
+    common = {"temperature": 0.6, "max_new_tokens": 5}
+    assert server.asked == [
+        {
+            "input_ids": [[1, 2], [3]], "stream": False,
+            "sampling_params": [{**common, "sampling_seed": 8}, {**common, "sampling_seed": 9}],
+        }
+    ]  # fmt: skip
+    assert [reply.ids for reply in load.replies] == [(0, 1, 2, 3, 4)] * 2
+    assert [reply.total_s for reply in load.replies] == [load.wall_s] * 2
+    assert load.tokens_per_s == pytest.approx(10 / load.wall_s)
+    assert load.acceptance == 2.0
+    assert load.first_token_s is None, "a reply that came whole shows no first token"
+
+
+def test_texts_asked_together_are_asked_as_texts(client: Client, server: Any) -> None:
+    client.together(["hello", "plain"])
+    assert server.asked == [{"text": ["hello", "plain"], "sampling_params": [{}, {}], "stream": False}]
+
+
+@pytest.mark.parametrize(("prompt", "told"), [("abort", "regex is not served"), ("bad", "400.*no such model")])
+def test_one_refusal_among_several_is_an_error(client: Client, prompt: str, told: str) -> None:
+    with pytest.raises(RefusedError, match=told):
+        client.together([prompt])
+
+
+def test_choices_are_the_likeliest_tokens_at_each_place(client: Client, server: Any) -> None:
+    places = client.choices([4, 5], 2, temperature=0.0)
+    assert server.asked[0]["return_logprob"] is True
+    assert server.asked[0]["top_logprobs_num"] == 2
+    assert places == [[(-0.5, 7), (-0.75, 9)]] * len(WORDS)
 
 
 def test_an_engine_answers_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,9 +202,9 @@ def test_an_engine_answers_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
         def __init__(self, **arguments: Any) -> None:
             started.append(arguments)
 
-        def generate(self, prompt: str, sampling_params: dict[str, Any], stream: bool) -> Iterator[dict[str, Any]]:
-            assert stream
-            return iter(chunks(speculative=True))
+        def generate(self, prompt: Any, sampling_params: Any, stream: bool = False) -> Iterator[dict[str, Any]]:
+            assert stream == isinstance(prompt, str)
+            return iter(chunks(speculative=True) if stream else whole({"text": prompt}))
 
         def shutdown(self) -> None:
             started.clear()
@@ -158,6 +217,7 @@ def test_an_engine_answers_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert started == [{"model_path": "toy"}]
     client.wait()
     assert client.load(["a", "b"]).acceptance == 2.0
+    assert client.together(["a", "b"]).acceptance == 2.0
     with pytest.raises(ValueError, match="at_once is 2"):
         client.load(["a"], at_once=2)
     server.close()

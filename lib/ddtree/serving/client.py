@@ -1,6 +1,7 @@
-"""A client of a running server, or of an engine in this process: waits until it serves, streams, and measures.
+"""A client of a running server, or of an engine in this process: waits until it serves, asks, and measures.
 
-What it counts is what the server says it emitted; the clock is the client's own.
+What it counts is what the server says it emitted; the clock is the client's own. A streamed reply shows its first
+token; a whole one costs the server and the client least, which a measurement of small models needs.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +18,8 @@ import httpx
 
 WARM_UP = {"temperature": 0.0, "max_new_tokens": 4}
 Chunk = dict[str, Any]  # SGLang's: text so far, output_ids, meta_info
+Prompt = str | Sequence[int]
+Choice = tuple[float, int]  # log-probability in nats, token
 
 
 class NotServingError(RuntimeError):
@@ -35,8 +38,11 @@ class Server(Protocol):
     def health(self) -> str | None:
         """Why it is not healthy, or None."""
 
-    def stream(self, prompt: str | Sequence[int], sampling: dict[str, Any]) -> Iterator[Chunk]:
+    def stream(self, prompt: Prompt, sampling: dict[str, Any]) -> Iterator[Chunk]:
         """The chunks of one reply. Raises RefusedError."""
+
+    def answer(self, prompts: Sequence[Prompt], sampling: Sequence[dict[str, Any]], **more: Any) -> list[Chunk]:
+        """Whole replies to prompts asked as one request, each under its own `sampling`. Raises RefusedError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +50,15 @@ class Reply:
     """One request as the client saw it; times in seconds."""
 
     text: str
+    ids: tuple[int, ...]
     tokens: int
-    first_token_s: float
+    first_token_s: float | None  # None for a reply that came whole
     total_s: float
+    server_s: float | None  # the same as the server saw it; None where it does not say
     finish: str  # SGLang's finish_reason: "length" or "stop"
     rounds: int | None  # verify passes; None without speculation
     acceptance: float | None  # tokens a verify pass emitted in the mean, by the server's count
+    passes: tuple[int, ...] | None  # entry n: verify passes that emitted n + 1 tokens; None where it does not say
 
     @property
     def tokens_per_s(self) -> float:
@@ -70,9 +79,10 @@ class Load:
         return sum(reply.tokens for reply in self.replies) / self.wall_s
 
     @property
-    def first_token_s(self) -> float:
-        """Median."""
-        return statistics.median(reply.first_token_s for reply in self.replies)
+    def first_token_s(self) -> float | None:
+        """Median of those that streamed; None if none did."""
+        seen = [reply.first_token_s for reply in self.replies if reply.first_token_s is not None]
+        return statistics.median(seen) if seen else None
 
     @property
     def acceptance(self) -> float | None:
@@ -97,7 +107,7 @@ class HttpServer:
             return f"{type(error).__name__}: {error}"
         return None if answer.status_code == 200 else f"status {answer.status_code}"
 
-    def stream(self, prompt: str | Sequence[int], sampling: dict[str, Any]) -> Iterator[Chunk]:
+    def stream(self, prompt: Prompt, sampling: dict[str, Any]) -> Iterator[Chunk]:
         asked = {"text": prompt} if isinstance(prompt, str) else {"input_ids": list(prompt)}
         body = {**asked, "sampling_params": sampling, "stream": True}
         with self.http.stream("POST", "/generate", json=body) as answer:
@@ -106,6 +116,13 @@ class HttpServer:
             for line in answer.iter_lines():
                 if line.startswith("data:") and (data := line.removeprefix("data:").strip()) != "[DONE]":
                     yield json.loads(data)
+
+    def answer(self, prompts: Sequence[Prompt], sampling: Sequence[dict[str, Any]], **more: Any) -> list[Chunk]:
+        body = {**_several(prompts, "text"), "sampling_params": list(sampling), "stream": False, **more}
+        answer = self.http.post("/generate", json=body)
+        if answer.status_code != 200:
+            raise RefusedError(f"{self.url} answered {answer.status_code}: {answer.text[:500]}")
+        return list(answer.json())
 
     def close(self) -> None:
         self.http.close()
@@ -124,9 +141,12 @@ class EngineServer:
     def health(self) -> str | None:
         return None  # the constructor returned, so it serves
 
-    def stream(self, prompt: str | Sequence[int], sampling: dict[str, Any]) -> Iterator[Chunk]:
+    def stream(self, prompt: Prompt, sampling: dict[str, Any]) -> Iterator[Chunk]:
         asked = {"prompt": prompt} if isinstance(prompt, str) else {"input_ids": list(prompt)}
         yield from self.engine.generate(**asked, sampling_params=sampling, stream=True)
+
+    def answer(self, prompts: Sequence[Prompt], sampling: Sequence[dict[str, Any]], **more: Any) -> list[Chunk]:
+        return list(self.engine.generate(**_several(prompts, "prompt"), sampling_params=list(sampling), **more))
 
     def close(self) -> None:
         self.engine.shutdown()
@@ -150,7 +170,7 @@ class Client:
             time.sleep(every_s)
         self.ask("1, 2, 3,", **WARM_UP)
 
-    def ask(self, prompt: str | Sequence[int], **sampling: Any) -> Reply:
+    def ask(self, prompt: Prompt, **sampling: Any) -> Reply:
         """Stream one reply; `sampling` are SGLang's parameters. Raises RefusedError."""
         start = time.perf_counter()
         first: float | None = None
@@ -162,18 +182,35 @@ class Client:
         total = time.perf_counter() - start
         if not last or first is None:
             raise RefusedError("the server ended the stream without a token.")
-        meta = last["meta_info"]
-        return Reply(
-            text=last["text"],
-            tokens=meta["completion_tokens"],
-            first_token_s=first,
-            total_s=total,
-            finish=meta["finish_reason"]["type"],
-            rounds=meta.get("spec_verify_ct"),
-            acceptance=meta.get("spec_accept_length"),
-        )
+        return _reply(last, total, first)
 
-    def load(self, prompts: Sequence[str | Sequence[int]], *, at_once: int = 1, **sampling: Any) -> Load:
+    def together(
+        self, prompts: Sequence[Prompt], *, each: Sequence[Mapping[str, Any]] | None = None, **sampling: Any
+    ) -> Load:
+        """Ask all `prompts` in one request and wait for the last of the replies, which come whole.
+
+        `each` holds more sampling parameters of each prompt, its sampling_seed for one. Every reply's total_s is the
+        wall clock of all. Raises RefusedError.
+        """
+        asked = [{**sampling, **own} for own in each or [{}] * len(prompts)]
+        start = time.perf_counter()
+        answers = self.server.answer(prompts, asked)
+        wall = time.perf_counter() - start
+        for answer in answers:
+            _refuse(answer)
+        return Load(tuple(_reply(answer, wall) for answer in answers), wall)
+
+    def choices(self, prompt: Prompt, many: int, **sampling: Any) -> list[list[Choice]]:
+        """The `many` likeliest tokens at each place of one reply, the likeliest first.
+
+        Raises RefusedError, from a speculative server always.
+        """
+        (answer,) = self.server.answer([prompt], [sampling], return_logprob=True, top_logprobs_num=many)
+        _refuse(answer)
+        places = answer["meta_info"]["output_top_logprobs"]
+        return [[(float(logprob), int(token)) for logprob, token, *_ in place] for place in places]
+
+    def load(self, prompts: Sequence[Prompt], *, at_once: int = 1, **sampling: Any) -> Load:
         """Ask all `prompts`, `at_once` of them at a time.
 
         Raises ValueError for several at once on an engine, which answers one after another; RefusedError.
@@ -187,6 +224,30 @@ class Client:
         with ThreadPoolExecutor(at_once) as threads:
             replies = tuple(threads.map(lambda prompt: self.ask(prompt, **sampling), prompts))
         return Load(replies, time.perf_counter() - start)
+
+
+def _several(prompts: Sequence[Prompt], texts: str) -> dict[str, Any]:
+    """Prompts of one request; `texts` is what the server calls them where they are texts."""
+    if all(isinstance(prompt, str) for prompt in prompts):
+        return {texts: list(prompts)}
+    return {"input_ids": [list(prompt) for prompt in prompts]}
+
+
+def _reply(last: Chunk, total_s: float, first_token_s: float | None = None) -> Reply:
+    meta = last["meta_info"]
+    passes = meta.get("spec_correct_drafts_histogram")
+    return Reply(
+        text=last["text"],
+        ids=tuple(last.get("output_ids", ())),
+        tokens=meta["completion_tokens"],
+        first_token_s=first_token_s,
+        total_s=total_s,
+        server_s=meta.get("e2e_latency"),
+        finish=meta["finish_reason"]["type"],
+        rounds=meta.get("spec_verify_ct"),
+        acceptance=meta.get("spec_accept_length"),
+        passes=tuple(passes) if passes else None,
+    )
 
 
 def _refuse(chunk: Chunk) -> None:
