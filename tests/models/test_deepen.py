@@ -8,8 +8,8 @@ import torch
 from ddtree.models import deepen as deepen_module
 from ddtree.models.deepen import deepen, deepen_drafter
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from tiny import FEATURE_LAYERS, LAYERS, SIZES, tiny_drafter, tiny_llama, tiny_target
+from transformers import AutoModelForCausalLM, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 EXTRA = 5
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [60, 50, 40, 30, 20, 10, 0, 7]])
