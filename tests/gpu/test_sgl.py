@@ -1,4 +1,6 @@
-"""The real op against the reference on 2,000 random trees, token for token away from ties."""
+"""The real op against the reference on 10,000 random trees, token for token away from ties, which are listed."""
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -17,7 +19,8 @@ pytestmark = [
 ]
 
 TIE = 1e-6
-BATCH, BATCHES, VOCAB = 100, 20, 50
+BATCH, BATCHES, VOCAB = 500, 20, 50
+MOST_TIES = 5  # of 10,000: a last draw has 50 borders that rounding may move by 1e-7, so 1 would be many
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,23 +56,49 @@ def test_real_op_proved_itself() -> None:
     assert status.usable, status.reason
 
 
-@pytest.mark.parametrize("seed", range(BATCHES))
-def test_random_trees_give_the_reference_tokens(seed: int) -> None:
+def random_case(seed: int) -> tuple[DraftTree, Tensor, Tensor, Tensor]:
+    """Random trees of up to 17 nodes whose drafts are likely, so that walks go deep; rows, coins and final coins."""
     rng = np.random.default_rng(seed)
     tree = random_trees(rng, BATCH, most_nodes=17, vocab=VOCAB, spare=seed % 2)
-    logits = torch.tensor(rng.normal(size=(BATCH, tree.width, VOCAB)) * 4, dtype=torch.float32)
+    logits = torch.tensor(rng.normal(size=(BATCH, tree.width, VOCAB)) * 2, dtype=torch.float32)
+    rows, nodes = (tree.parents >= 0).nonzero(as_tuple=True)
+    logits[rows, tree.parents[rows, nodes], tree.tokens[rows, nodes]] += 6
     probs = target_probs(logits, temperature=1.0, top_k=[(0, 3, 10)[b % 3] for b in range(BATCH)])
     coins, finals = (torch.tensor(rng.random(shape), dtype=torch.float32) for shape in ((BATCH, tree.width), BATCH))
+    return tree, probs, coins, finals
+
+
+def parted(seed: int) -> tuple[list[str], Tensor]:
+    """One line for each tree on which op and reference part, which is at a tie, and how deep the walks went."""
+    tree, probs, coins, finals = random_case(seed)
     right = verify_tree(tree, compile_retrieve(tree), probs, coins, finals, backend="reference")
     found = moved(tree, probs, coins, finals)
-    tokens = [emitted(result, tree.width) for result in (right, found)]
-    for row in range(BATCH):
-        if tokens[0][row] == tokens[1][row]:
+    ties = []
+    for row, tokens in enumerate(zip(*(emitted(result, tree.width) for result in (right, found)), strict=True)):
+        if tokens[0] == tokens[1]:
             continue
-        count = int(right.accept_count[row])
-        path = [flat - row * tree.width for flat in right.accept_index[row, : count + 1].tolist()]
-        assert nearest_tie(tree, row, path, probs, coins, finals) < TIE, (row, tokens[0][row], tokens[1][row])
-    assert sum(a == b for a, b in zip(*tokens, strict=True)) >= BATCH - 1, "ties are rare"
+        path = [flat - row * tree.width for flat in right.accept_index[row].tolist() if flat >= 0]
+        gap = nearest_tie(tree, row, path, probs, coins, finals)
+        line = f"seed {seed}, row {row}: reference {tokens[0]}, op {tokens[1]}, {gap:.1e} from a tie"
+        assert gap < TIE, line
+        ties.append(line)
+    return ties, right.accept_count
+
+
+def test_10_000_random_trees_give_the_reference_tokens(record_property: Callable[[str, object], None]) -> None:
+    """Where they part, a coin lies within 1e-6 of a sum that the two round differently: float32 scans and float64."""
+    ties: list[str] = []
+    depths = []
+    for seed in range(BATCHES):
+        found, accepted = parted(seed)
+        ties += found
+        depths.append(accepted)
+    accepted = torch.cat(depths)
+    assert len(accepted) == 10_000
+    assert (accepted >= 3).sum() > 300, "walks must go deep for this to mean anything"
+    print(f"{len(ties)} of 10,000 trees differ, at ties:", *ties, sep="\n")
+    record_property("differ at ties", ties)
+    assert len(ties) <= MOST_TIES, ties
 
 
 @pytest.mark.parametrize(

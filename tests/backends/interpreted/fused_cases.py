@@ -13,6 +13,7 @@ from ddtree.sampling import NonFiniteLogitsError, SamplingParams
 from ddtree.tree import DraftTree, build_tree
 from ddtree.verify import VerifyResult, _resolve, backend_report, sample_tree, verify_tree
 from oracles import emitted, random_trees
+from tie_cases import TIE_CASES, TieCase
 from torch import Tensor
 
 SMALL = fused.Sizes(strands=16, tall=2, pieces=16, chunk=16, rows=8, room=32, nucleus=8, block=16, step=8, warps=4)
@@ -110,6 +111,11 @@ def test_edges_of_the_rule(root: dict[int, float], coin: float, final: float) ->
     for sampling in (SamplingParams(), SamplingParams(top_k=5), SamplingParams(top_p=0.99), SamplingParams(min_p=0.01)):
         tokens = emitted(VerifyResult(*run(FORK, probs.log(), [sampling], coins, finals)[:3]), 4)
         assert tokens[0][0] in root
+
+
+@pytest.mark.parametrize("case", TIE_CASES, ids=lambda case: case.name)
+def test_tie_cases(case: TieCase) -> None:
+    case.check(VerifyResult(*fused.verify(*case.arguments(), sizes=SMALL)))
 
 
 def test_ties_at_rank_k_go_to_the_lower_ids() -> None:
