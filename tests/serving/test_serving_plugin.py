@@ -3,7 +3,9 @@
 import importlib
 import importlib.metadata
 import sys
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -35,6 +37,14 @@ def test_no_release_is_refused() -> None:
 
     with pytest.raises(IncompatibleSGLangError, match="not installed"):
         check_release(absent)
+
+
+def test_the_entry_point_leads_to_the_function_that_sglang_calls() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    entry = importlib.metadata.EntryPoint(
+        "ddtree", project["entry-points"]["sglang.srt.plugins"]["ddtree"], "sglang.srt.plugins"
+    )
+    assert entry.load() is importlib.import_module("ddtree.serving.plugin").register
 
 
 @pytest.fixture

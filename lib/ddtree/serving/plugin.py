@@ -1,4 +1,4 @@
-"""What SGLang calls in each of its processes, once the package registers it: not before a GPU has proven batches."""
+"""What SGLang calls in each of its processes, found by the package's entry point `sglang.srt.plugins`."""
 
 from __future__ import annotations
 
