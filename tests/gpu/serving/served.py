@@ -1,0 +1,122 @@
+"""Servers that the tests of this folder share, started at the same time on one GPU, and what is asked of them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ddtree.models.zoo import fetch, fetch_drafter
+from ddtree.serving.client import HttpServer
+from ddtree.workbook.params import ServingParams
+from ddtree.workbook.serving.command import arguments, variables
+from ddtree.workbook.serving.folders import Models, models
+from ddtree.workbook.serving.launch import SGLANG, Launch, free_ports, started
+from ddtree.workbook.serving.plan import Planned
+
+PLUGINS = [found.name for found in importlib.metadata.entry_points(group="sglang.srt.plugins")]
+NEEDS = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    pytest.mark.skipif(importlib.util.find_spec("sglang") is None, reason="sglang is not installed"),
+    pytest.mark.skipif("ddtree" not in PLUGINS, reason="no entry point ddtree in sglang.srt.plugins"),
+]
+
+BLOCK = 8  # of the drafter that ships
+PROMPTS = (
+    "The capital of France is", "Once upon a time, in a village by the sea,", "def fibonacci(n):\n",
+    "Photosynthesis is the process by which", "The three laws of thermodynamics are",
+    "Dear Sir or Madam,\n\nI am writing to", "1, 2, 3, 4, 5, 6, 7, 8,", "Water boils at 100 degrees because",
+)  # fmt: skip
+EVERYONE = {
+    "attention_backend": "triton", "sampling_backend": "pytorch", "grammar_backend": "none", "page_size": 1,
+    "context_length": 2048, "disable_prefill_cuda_graph": True, "max_running_requests": 64,
+    "mem_fraction_static": 0.8, "max_total_tokens": 200_000, "sleep_on_idle": True,
+}  # fmt: skip
+EAGER = {"disable_cuda_graph": True, "disable_overlap_schedule": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One server: its method, tree and arguments of its own."""
+
+    planned: Planned
+    own: dict[str, Any]
+
+
+KINDS = {
+    "plain": Kind(Planned("plain", "plain", None, None, 0), {}),
+    "dflash": Kind(Planned("dflash", "dflash", None, None, 0), {}),
+    "chain": Kind(Planned("chain", "ddtree", BLOCK - 1, 1, 0), {}),
+    "tree": Kind(Planned("tree", "ddtree", 16, 4, 0), {}),
+    "eager": Kind(Planned("eager", "ddtree", 16, 4, 0), EAGER),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A prompt and SGLang's sampling parameters."""
+
+    prompt: str
+    sampling: dict[str, Any]
+
+
+@contextmanager
+def serving(names: Sequence[str], logs: Path) -> Iterator[dict[str, HttpServer]]:
+    with models(fetch("smollm2-135m"), fetch_drafter("smollm2-135m"), 0) as pair:
+        launches = [
+            launch_of(name, pair, logs, ports) for name, ports in zip(names, ports_for(len(names)), strict=True)
+        ]
+        with started(launches, timeout_s=300) as running:
+            servers = {server.name: HttpServer(server.url) for server in running}
+            yield servers
+            for server in servers.values():
+                server.close()
+
+
+def ports_for(many: int) -> list[tuple[int, int]]:
+    ports = free_ports(2 * many)
+    return list(zip(ports[::2], ports[1::2], strict=True))
+
+
+def launch_of(name: str, pair: Models, logs: Path, ports: tuple[int, int]) -> Launch:
+    kind = KINDS[name]
+    params = ServingParams(batches=[1, 2, 8, 32, 64], server_arguments=EVERYONE | kind.own)
+    words = arguments(kind.planned, params, pair, port=ports[0], nccl_port=ports[1])
+    return Launch(name, (*SGLANG, *words), variables(kind.planned, params), ports[0], logs / f"{name}.log")
+
+
+def alone(server: HttpServer, asked: Sequence[Asked]) -> list[list[int]]:
+    """One after another, from a cache that holds nothing of earlier tests."""
+    forget(server)
+    return [server.answer([each.prompt], [each.sampling])[0]["output_ids"] for each in asked]
+
+
+def together(server: HttpServer, asked: Sequence[Asked]) -> list[list[int]]:
+    answers = server.answer([each.prompt for each in asked], [each.sampling for each in asked])
+    return [answer["output_ids"] for answer in answers]
+
+
+def arriving(server: HttpServer, asked: Sequence[Asked], spread_s: float) -> list[list[int]]:
+    """Each at its own time within `spread_s`, in another order than asked, so that requests join and leave a batch."""
+
+    def ask(place: int) -> list[int]:
+        time.sleep(spread_s * ((7 * place) % len(asked)) / len(asked))
+        return together(server, [asked[place]])[0]
+
+    with ThreadPoolExecutor(len(asked)) as threads:
+        return list(threads.map(ask, range(len(asked))))
+
+
+def forget(server: HttpServer) -> None:
+    """Empty the radix cache; the server does so when it is idle."""
+    answer = server.http.post("/flush_cache", params={"timeout": 30.0})
+    assert answer.status_code == 200, answer.text

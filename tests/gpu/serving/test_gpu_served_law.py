@@ -1,0 +1,74 @@
+"""The first tokens of thousands of samples against as many of the plain engine, with the power of the comparison.
+
+The first token of a text comes from its prompt, the second and third from walks over trees.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from ddtree.serving.client import HttpServer
+from ddtree.workbook.law.goodness import smallest_departure
+from scipy import stats
+from served import NEEDS, PROMPTS
+
+pytestmark = NEEDS
+
+SAMPLES, AT_ONCE = 12_000, 2_000
+LEAST = 20  # of both samples in one cell; smaller cells are pooled
+FITS = 1e-4  # p-value, of 12 comparisons
+SETTINGS: dict[str, dict[str, float]] = {
+    "T=0.6": {"temperature": 0.6},
+    "T=1": {"temperature": 1.0},
+    "T=1, top-k 20, top-p 0.9": {"temperature": 1.0, "top_k": 20, "top_p": 0.9},
+    "T=1, min-p 0.05": {"temperature": 1.0, "min_p": 0.05},
+}
+OUTCOMES: dict[str, Callable[[Sequence[int]], Hashable]] = {
+    "first token": lambda text: text[0],
+    "second token": lambda text: text[1],
+    "second and third": lambda text: tuple(text[1:3]),
+}
+
+
+def texts(server: HttpServer, sampling: dict[str, float], samples: int = SAMPLES) -> list[list[int]]:
+    asked: dict[str, Any] = {**sampling, "max_new_tokens": 3, "ignore_eos": True}
+    rounds = samples // AT_ONCE
+    answers = (server.answer([PROMPTS[1]] * AT_ONCE, [asked] * AT_ONCE) for _ in range(rounds))
+    return [answer["output_ids"] for batch in answers for answer in batch]
+
+
+def compared(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> tuple[float, float]:
+    """p of chi-square over two samples, and the total variation that it finds with 99 % power at 1 %."""
+    counts = [Counter(ours), Counter(theirs)]
+    table = np.array([[count[key] for key in {**counts[0], **counts[1]}] for count in counts])  # [2, outcomes]
+    large = table.sum(axis=0) >= LEAST
+    cells = np.concatenate([table[:, large], table[:, ~large].sum(axis=1, keepdims=True)], axis=1)
+    cells = cells[:, cells.sum(axis=0) > 0]
+    # Two samples of n are as telling as one of n/2 against a known law.
+    law = cells.sum(axis=0) / cells.sum()
+    return float(stats.chi2_contingency(cells).pvalue), smallest_departure([(len(ours) / 2, law)])
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_samples_are_the_plain_engine_s(
+    servers: dict[str, HttpServer], setting: str, record_property: Callable[[str, object], None]
+) -> None:
+    ours, theirs = (texts(servers[name], SETTINGS[setting]) for name in ("tree", "plain"))
+    for outcome, of in OUTCOMES.items():
+        p, found = compared([of(text) for text in ours], [of(text) for text in theirs])
+        line = f"{setting}, {outcome}: p = {p:.3f}, finds departures of {found:.1%} of the mass"
+        print(line)
+        record_property(outcome, line)
+        assert p > FITS, line
+        assert found < 0.1, line
+
+
+def test_another_temperature_is_rejected(servers: dict[str, HttpServer]) -> None:
+    """The control: a tenth more heat."""
+    ours, theirs = texts(servers["tree"], {"temperature": 0.7}), texts(servers["plain"], {"temperature": 0.6})
+    of = OUTCOMES["second and third"]
+    assert compared([of(text) for text in ours], [of(text) for text in theirs])[0] < 1e-6
