@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 from ddtree.workbook.speed.medians import median, ratio
-from ddtree.workbook.speed.timing import Case, WallClock, clock_of, fitting, interleaved
+from ddtree.workbook.speed.timing import Case, CudaClock, WallClock, clock_of, fitting, interleaved
 
 
 class CountingClock:
     """Takes the n-th timed call to last n microseconds."""
 
-    def __init__(self) -> None:
-        self.laps = 0
+    def __init__(self, *, settles: bool = False) -> None:
+        self.laps, self.settles = 0, settles
 
     def lap(self, call: Callable[[], object]) -> Callable[[], float]:
         call()
@@ -34,6 +34,15 @@ def test_every_turn_runs_each_case_once_and_begins_with_another() -> None:
     orders = ["abc", "bca", "cab", "abc"]
     assert timed == [(name, turn) for turn, order in enumerate(orders) for name in order]
     assert laps == {"a": [1, 6, 8, 10], "b": [2, 4, 9, 11], "c": [3, 5, 7, 12]}
+
+
+def test_where_the_clock_settles_each_timed_call_follows_one_of_its_own_case_on_other_inputs() -> None:
+    calls: list[tuple[str, int]] = []
+    laps = interleaved(recorded("ab", calls), repeats=2, clock=CountingClock(settles=True), warm_up=0)
+    assert calls == [("a", 1), ("a", 0), ("b", 1), ("b", 0), ("b", 2), ("b", 1), ("a", 2), ("a", 1)]
+    assert laps == {"a": [1, 4], "b": [2, 3]}
+    assert CudaClock.settles
+    assert not WallClock.settles
 
 
 def test_a_case_that_exhausts_the_memory_is_skipped_and_named() -> None:

@@ -11,7 +11,7 @@ import torch
 from ddtree.sampling import SamplingParams
 from ddtree.workbook.params import SpeedParams
 from ddtree.workbook.speed.chain import measure_chain
-from ddtree.workbook.speed.floors import Bandwidth, measure_bandwidth
+from ddtree.workbook.speed.floors import measure_bandwidth
 from ddtree.workbook.speed.inputs import Sizes
 from ddtree.workbook.speed.models import compared_temperatures, facts_of, pairs, prompts_for
 from ddtree.workbook.speed.pipelines import measure_verify
@@ -19,36 +19,23 @@ from ddtree.workbook.speed.rounds import measure_rounds
 from ddtree.workbook.speed.stages import measure_stages
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+Say = Callable[[str], object]
 
 
-def measure_speed(params: SpeedParams, *, say: Callable[[str], object] = print) -> dict[str, Any]:
-    """Everything, a few minutes: stages, builders, verify pipelines, live rounds, decoding against `dflash_generate`.
+def measure_speed(params: SpeedParams, *, say: Say = print) -> dict[str, Any]:
+    """Everything, a few minutes: both parts, what was skipped in either, and why.
 
-    Returns lists of rows by part, the copy bandwidth in bytes per second, and what was skipped and why.
     Raises RuntimeError where a GPU is asked for and there is none.
     """
-    device = torch.device(params.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError('device is "cuda", but torch finds no CUDA device here; use device: cpu.')
+    kernels, live = measure_kernels(params, say=say), measure_live(params, say=say)
+    return {**kernels, **live, "skipped": kernels["skipped"] + live["skipped"]}
+
+
+def measure_kernels(params: SpeedParams, *, say: Say = print) -> dict[str, Any]:
+    """What needs no model: the copy bandwidth in bytes per second; rows of stages, builders and verify pipelines."""
+    device = _device(params)
     bandwidth = measure_bandwidth(device)
     say(f"copy: {bandwidth.bytes_per_s / 1e9:.0f} GB/s, read and written")
-    stages, builders, verify, skipped = _kernels(params, device, bandwidth, say)
-    models, rounds, chain = _live(params, device, skipped, say)
-    return {
-        "copy_bytes_per_s": bandwidth.bytes_per_s,
-        "stages": stages,
-        "builders": builders,
-        "verify": verify,
-        "models": models,
-        "rounds": rounds,
-        "chain": chain,
-        "skipped": skipped,
-    }
-
-
-def _kernels(
-    params: SpeedParams, device: torch.device, bandwidth: Bandwidth, say: Callable[[str], object]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]], list[dict[str, str]]]:
     grid = [
         Sizes(vocab, batch, budget, params.depth, params.topk_cap)
         for vocab, batch, budget in product(params.vocabularies, params.batches, params.budgets)
@@ -67,12 +54,19 @@ def _kernels(
     stages, builders = measure_stages(grid, sampling=filtered, skipped=skipped, **common)
     filters = {f"top-k {params.top_k}, top-p {params.top_p:g}": filtered, "no filter": plain}
     verify, not_run = measure_verify(grid, filters, **common)
-    return stages, builders, verify, skipped + not_run
+    return {
+        "copy_bytes_per_s": bandwidth.bytes_per_s,
+        "stages": stages,
+        "builders": builders,
+        "verify": verify,
+        "skipped": skipped + not_run,
+    }
 
 
-def _live(
-    params: SpeedParams, device: torch.device, skipped: list[dict[str, str]], say: Callable[[str], object]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+def measure_live(params: SpeedParams, *, say: Say = print) -> dict[str, Any]:
+    """What runs models: facts of each, rows of its rounds, and of whole calls against `dflash_generate`."""
+    device = _device(params)
+    skipped: list[dict[str, str]] = []
     models: list[dict[str, Any]] = []
     rounds: list[dict[str, Any]] = []
     chain: list[dict[str, Any]] = []
@@ -102,4 +96,11 @@ def _live(
         )
         chain += rows
         skipped += [entry for entry in not_run if entry not in skipped]
-    return models, rounds, chain
+    return {"models": models, "rounds": rounds, "chain": chain, "skipped": skipped}
+
+
+def _device(params: SpeedParams) -> torch.device:
+    device = torch.device(params.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError('device is "cuda", but torch finds no CUDA device here; use device: cpu.')
+    return device

@@ -1,6 +1,8 @@
-"""`python -m ddtree.workbook.speed.record PARAMS.yaml OUT_DIR` measures without Jupyter and writes OUT_DIR/result.json.
+"""`python -m ddtree.workbook.speed.record PARAMS.yaml OUT_DIR [PART]` measures and writes OUT_DIR/result.json.
 
-For a machine that has a GPU and little else: 07_speed shows the record anywhere (its parameter `recorded`).
+For a machine that has a GPU and little else: 07_speed shows the record anywhere (its parameter `recorded`). PART is
+"kernels" or "live": SGLang and `dflash_generate` need different releases of transformers, so that one process cannot
+measure both. `ddtree.workbook.speed.merge` makes one record of the two.
 """
 
 from __future__ import annotations
@@ -14,17 +16,22 @@ import torch
 
 from ddtree.workbook.params import ParameterError, SpeedParams
 from ddtree.workbook.records import write_result
-from ddtree.workbook.speed.measure import measure_speed
+from ddtree.workbook.speed.measure import measure_kernels, measure_live, measure_speed
 
 NOTEBOOK = "07_speed"
+PARTS = {"kernels": measure_kernels, "live": measure_live}
 
 
 def main(arguments: list[str]) -> int:
     """Exit code 0 when the record is written, 2 for wrong arguments or parameters."""
-    if len(arguments) != 2:
+    if len(arguments) not in (2, 3):
         print(f"{len(arguments)} arguments were given; PARAMS.yaml and OUT_DIR are needed.", file=sys.stderr)
         return 2
-    parameters, out_dir = arguments
+    parameters, out_dir, *part = arguments
+    if part and part[0] not in PARTS:
+        print(f'the part is "{part[0]}"; it must be {" or ".join(PARTS)}, or left out for both.', file=sys.stderr)
+        return 2
+    measure = PARTS[part[0]] if part else measure_speed
     try:
         params = SpeedParams.from_yaml(parameters)
     except ParameterError as error:
@@ -36,7 +43,7 @@ def main(arguments: list[str]) -> int:
     def say(line: str) -> None:
         print(f"{time.perf_counter() - began:6.1f} s  {line}", flush=True)
 
-    metrics = measure_speed(params, say=say)
+    metrics = measure(params, say=say)
     wall_s = round(time.perf_counter() - began, 1)
     print(write_result(Path(out_dir), notebook=NOTEBOOK, params=params, metrics=metrics, wall_s=wall_s))
     return 0

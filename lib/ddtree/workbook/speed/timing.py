@@ -1,4 +1,4 @@
-"""Cases timed in turn on one clock: every turn runs each case once, so that a machine that slows down slows all."""
+"""Cases timed in turn on one clock: every turn times each case once, so that a machine that slows down slows all."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Case:
 
 
 class Clock(Protocol):
+    settles: bool  # whether each timed call follows an untimed one of the same case
+
     def lap(self, call: Callable[[], object]) -> Callable[[], float]:
         """Run `call` and return what will say how many microseconds it took."""
         ...
@@ -28,6 +30,8 @@ class Clock(Protocol):
 
 class WallClock:
     """For a CPU: the host's own clock."""
+
+    settles = False  # a call is long beside what another case leaves in caches
 
     def lap(self, call: Callable[[], object]) -> Callable[[], float]:
         began = time.perf_counter()
@@ -38,6 +42,8 @@ class WallClock:
 
 class CudaClock:
     """For a GPU: events around the call, on an idle device, so that the launches count as much as the kernels."""
+
+    settles = True
 
     def lap(self, call: Callable[[], object]) -> Callable[[], float]:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -76,7 +82,10 @@ def fitting(cases: Sequence[Case], where: str, skipped: list[dict[str, str]]) ->
 def interleaved(cases: Sequence[Case], *, repeats: int, clock: Clock, warm_up: int = WARM_UP) -> dict[str, list[float]]:
     """Microseconds of every case in every turn, after `warm_up` turns that are not timed.
 
-    A turn begins with another case each time. Raises ValueError for two cases of one name.
+    A turn begins with another case each time. Where the clock settles, the case first runs untimed on the next turn's
+    inputs: a microsecond's work after a case that kept the host busy for a tenth of a second would else be charged for
+    cold caches, a GPU that clocked down and an allocator in disorder, as no loop that runs it again and again is.
+    Raises ValueError for two cases of one name.
     """
     names = [case.name for case in cases]
     if len(set(names)) < len(names):
@@ -88,5 +97,7 @@ def interleaved(cases: Sequence[Case], *, repeats: int, clock: Clock, warm_up: i
     for turn in range(repeats):
         first = turn % len(cases) if cases else 0
         for case in [*cases[first:], *cases[:first]]:
+            if clock.settles:
+                case.run(turn + 1)
             laps[case.name].append(clock.lap(lambda case=case, turn=turn: case.run(turn)))  # type: ignore[misc]
     return {name: [lap() for lap in found] for name, found in laps.items()}

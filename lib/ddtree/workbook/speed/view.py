@@ -14,6 +14,7 @@ from ddtree.workbook.records import RecordError, read_result
 from ddtree.workbook.speed.measure import measure_speed
 
 PARTS = ("stages", "builders", "verify", "rounds", "chain")
+NAMED = ("torch", "triton", "transformers", "sglang", "dflash")  # packages that a time depends on
 NOT_SHOWN = ("out_dir", "recorded", "prompts", "live_models")  # of a record's parameters
 
 
@@ -38,8 +39,12 @@ class Speed:
             return cls._from(measure_speed(params), params.to_plain(), "Measured in this process, on this machine.")
         path = resolve(params.recorded)
         record = read_result(path)
-        if not set(PARTS) <= set(record["metrics"]):
+        missing = [part for part in PARTS if part not in record["metrics"]]
+        if len(missing) == len(PARTS):
             raise RecordError(f"The result {path} is of {record['notebook']}; one of 07_speed is needed.")
+        if missing:
+            lacks = ", ".join(missing)
+            raise RecordError(f"The result {path} lacks {lacks}: a part alone; see ddtree.workbook.speed.merge.")
         metrics = record["metrics"] | {"recorded": {name: record[name] for name in ("finished_utc", "environment")}}
         return cls._from(metrics, record["params"], f"Recorded {_where(record)}; not measured here.")
 
@@ -49,6 +54,8 @@ class Speed:
         models = [f"{m['name']} ({m['dtype']}, {m['target_bytes'] / 2**30:.2f} GiB)" for m in self.metrics["models"]]
         shown: dict[str, object] = {"source": self.source, "large copy": copied}
         shown["live models"] = ", ".join(models) or "none"
+        for part, made in self.metrics.get("parts", {}).items():
+            shown[f"{part} measured"] = _where(made)
         if "recorded" not in self.metrics:
             return shown
         return shown | {name: value for name, value in self.settings.items() if name not in NOT_SHOWN}
@@ -61,5 +68,5 @@ class Speed:
 
 def _where(record: Mapping[str, Any]) -> str:
     machine, packages = record["environment"], record["environment"]["packages"]
-    named = ", ".join(f"{name} {packages[name]}" for name in ("torch", "triton", "transformers") if packages[name])
+    named = ", ".join(f"{name} {packages[name]}" for name in NAMED if packages[name])
     return f"on {machine['gpu'] or machine['cpu']} ({named}), {record['finished_utc'][:10]}"
