@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 import toy_sglang as toy
+from ddtree.serving.coins import round_coins
 from ddtree.serving.compact import compact
+from ddtree.serving.mask import write_tree_mask
 from torch import Tensor
 
 ALL = 1 << 30
@@ -22,6 +24,8 @@ def over_toys(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = importlib.import_module("ddtree.serving.worker")
     monkeypatch.setattr(module, "draft_block", lambda _: toy.BLOCK)
     monkeypatch.setattr(module, "choose_backend", lambda *_: "reference")
+    monkeypatch.setattr(module, "coins_on_device", round_coins)
+    monkeypatch.setattr(module, "write_tree_mask_on_device", write_tree_mask)
     return module
 
 

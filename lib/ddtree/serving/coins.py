@@ -26,6 +26,23 @@ def round_coins(seeds: Tensor, prefix_len: Tensor, width: int) -> tuple[Tensor, 
     return coins[:, 1:].contiguous(), coins[:, 0].contiguous()
 
 
+def coins_on_device(seeds: Tensor, prefix_len: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """`round_coins` in one kernel, in place of forty small ones a round."""
+    import triton
+
+    from ddtree.serving.coins_kernel import draw_coins
+
+    bs = len(seeds)
+    coins = torch.empty(bs, width, dtype=torch.float32, device=seeds.device)
+    finals = torch.empty(bs, dtype=torch.float32, device=seeds.device)
+    if bs:
+        lanes = triton.next_power_of_2(width + 1)
+        draw_coins[(bs,)](
+            seeds.contiguous(), prefix_len.contiguous(), coins, finals, width, GOLDEN=GOLDEN, BITS=BITS, LANES=lanes
+        )
+    return coins, finals
+
+
 def _mixed(x: Tensor) -> Tensor:
     x = (x ^ _shifted(x, 30)) * _signed(FIRST)
     x = (x ^ _shifted(x, 27)) * _signed(SECOND)

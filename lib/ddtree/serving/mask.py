@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+LANES = 256  # one compiled kernel serves all batches up to this many requests
+
 
 def mask_cells(prefix_sum: int, batch_size: int, width: int) -> int:
     """Cells that a batch's masks take, from an upper bound of the sum of its prefix lengths."""
@@ -25,3 +27,21 @@ def write_tree_mask(buffer: Tensor, visible: Tensor, prefix_len: Tensor) -> None
     start = torch.nn.functional.pad((row * q).cumsum(0)[:-1], (1, 0))
     cell = (start + prefix_len)[:, None, None] + node[:, None] * row[:, None, None] + node
     buffer.scatter_(0, cell.flatten(), visible.flatten().to(buffer.dtype))
+
+
+def write_tree_mask_on_device(buffer: Tensor, visible: Tensor, prefix_len: Tensor) -> None:
+    """`write_tree_mask` in one kernel; `visible` is contiguous."""
+    import triton
+
+    from ddtree.serving.mask_kernel import write_row
+
+    bs, q, _ = visible.shape
+    if bs:
+        write_row[(bs, q)](
+            buffer,
+            visible.view(torch.uint8),
+            prefix_len.contiguous(),
+            q,
+            BATCH=max(LANES, triton.next_power_of_2(bs)),
+            WIDTH=triton.next_power_of_2(q),
+        )

@@ -27,12 +27,12 @@ from ddtree.commit import Commit, plan_commit
 from ddtree.serving.algorithm import draft_block
 from ddtree.serving.arguments import refuse_block
 from ddtree.serving.broken import BrokenWalks
-from ddtree.serving.coins import round_coins
+from ddtree.serving.coins import coins_on_device
 from ddtree.serving.compact import compact_on_device
 from ddtree.serving.drafter import Drafted, TreeDrafter
 from ddtree.serving.first import root_alone
 from ddtree.serving.judge import Judge, choose_backend
-from ddtree.serving.mask import mask_cells, write_tree_mask
+from ddtree.serving.mask import mask_cells, write_tree_mask_on_device
 from ddtree.serving.seeds import Seeds
 from ddtree.serving.settings import Settings
 from ddtree.serving.verify_input import DDTreeVerifyInput
@@ -126,7 +126,7 @@ class DDTreeWorker(DFlashWorkerV2):
         sampling.apply_logits_bias(logits)
         tree, tables = root_alone(len(batch.reqs), logits.device)
         seeds = self.seeds.of(batch.reqs, logits.device)
-        coins = round_coins(seeds, forward_batch.seq_lens.long() - 1, 1)
+        coins = coins_on_device(seeds, forward_batch.seq_lens.long() - 1, 1)
         parameters = [req.sampling_params for req in batch.reqs]
         result, status = self.judge.decide(tree, tables, logits[:, None], sampling, parameters, coins)
         if status is not None:
@@ -216,7 +216,7 @@ class DDTreeWorker(DFlashWorkerV2):
 
     def _verify(self, batch: Any, drafted: Drafted, slots: Tensor, host_lens: Tensor, host_sum: int) -> Any:
         mask = self._mask(mask_cells(host_sum, len(slots), self.width))
-        write_tree_mask(mask, drafted.visible, batch.seq_lens)
+        write_tree_mask_on_device(mask, drafted.visible, batch.seq_lens)
         verify_input = DDTreeVerifyInput.of(drafted.tree, batch.seq_lens, mask)
         batch.out_cache_loc = slots.reshape(-1)
         before = batch.seq_lens_cpu, batch.seq_lens_sum
@@ -240,7 +240,7 @@ class DDTreeWorker(DFlashWorkerV2):
         sampling = batch.sampling_info
         if sampling.logit_bias is not None:
             rows.add_(sampling.logit_bias[:, None].to(rows.dtype))
-        coins = round_coins(self.seeds.of(batch.reqs, rows.device), batch.seq_lens, self.width)
+        coins = coins_on_device(self.seeds.of(batch.reqs, rows.device), batch.seq_lens, self.width)
         parameters = [req.sampling_params for req in batch.reqs]
         result, status = self.judge.decide(drafted.tree, drafted.tables, rows, sampling, parameters, coins)
         if status is not None:

@@ -6,10 +6,11 @@ import pytest
 import torch
 from ddtree import tree as tree_module
 from ddtree.backends.fused import missing
-from ddtree.serving.coins import round_coins
+from ddtree.serving.coins import coins_on_device, round_coins
 from ddtree.serving.compact import compact, compact_on_device
 from ddtree.serving.drafter import Drafted, TreeDrafter
 from ddtree.serving.judge import ALL, Judge, on_host
+from ddtree.serving.mask import mask_cells, write_tree_mask, write_tree_mask_on_device
 from ddtree.verify import sample_tree
 from torch import Tensor
 
@@ -81,10 +82,22 @@ def test_rows_move_as_in_a_fresh_gather(seed: int) -> None:
     assert all(torch.equal(a, b) for a, b in zip(buffers, right, strict=True))
 
 
-def test_coins_are_those_of_the_cpu() -> None:
+@pytest.mark.parametrize("width", [1, WIDTH, 65])
+def test_coins_are_those_of_the_cpu(width: int) -> None:
     seeds, prefix = torch.randint(-(2**62), 2**62, (64,)), torch.randint(1, 5000, (64,))
-    for a, b in zip(round_coins(seeds, prefix, WIDTH), round_coins(seeds.cuda(), prefix.cuda(), WIDTH), strict=True):
-        assert torch.equal(a, b.cpu())
+    drawn = coins_on_device(seeds.cuda(), prefix.cuda(), width)
+    assert all(torch.equal(a, b.cpu()) for a, b in zip(round_coins(seeds, prefix, width), drawn, strict=True))
+
+
+def test_the_mask_is_written_as_by_torch_operations() -> None:
+    hidden, ids = blocks(7)
+    visible = a_drafter().draft(hidden, ids[:, 0]).visible
+    lengths = torch.randint(1, 300, (BATCH,), device="cuda")
+    cells = mask_cells(int(lengths.sum()), BATCH, WIDTH)
+    right, found = (torch.full((cells,), 9, dtype=torch.uint8, device="cuda") for _ in range(2))
+    write_tree_mask(right, visible, lengths)
+    write_tree_mask_on_device(found, visible, lengths)
+    assert torch.equal(found, right)
 
 
 @pytest.mark.skipif(missing("cuda") is not None, reason="the fused backend cannot run here")
