@@ -113,10 +113,22 @@ def test_prompts_are_what_live_runs_give_the_target(template: str | None, tmp_pa
 def test_folders_are_taken_as_they_are_and_names_looked_up(tmp_path: Path) -> None:
     room = made_room(tmp_path)
     assert source_folders(room.params()) == (room.target, room.drafter)
+    (tmp_path / "smollm2-135m").symlink_to(room.target)
+    linked = room.params(target=str(tmp_path / "smollm2-135m"))
+    assert source_folders(linked)[0].name == "smollm2-135m", "a command shows the name that was given"
     with pytest.raises(FileNotFoundError, match='model "no-such-model" is no folder here'):
         source_folders(room.params(target="no-such-model"))
     with pytest.raises(FileNotFoundError, match='drafter "no-such-drafter" is no folder here'):
         source_folders(room.params(drafter="no-such-drafter"))
+
+
+def test_a_zoo_name_is_not_a_folder_that_happens_to_be_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "smollm2-135m").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ddtree.models.zoo.fetch", lambda name: Path("/cache") / name)
+    monkeypatch.setattr("ddtree.models.zoo.fetch_drafter", lambda name: Path("/cache") / f"{name}-drafter")
+    found = source_folders(ServingParams.from_mapping({}))
+    assert found == (Path("/cache/smollm2-135m"), Path("/cache/smollm2-135m-drafter"))
 
 
 def test_turns_start_one_further_and_batches_go_round() -> None:

@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from ddtree.serving.client import NotServingError
 from ddtree.workbook.serving import ask, launch
@@ -235,6 +236,8 @@ def test_a_server_that_never_serves_is_given_up(room: Room, monkeypatch: pytest.
     program = (PROGRAM[0], "-c", "import time; print('loading', flush=True); time.sleep(600)")
     with pytest.raises(ServerDiedError, match=r"plain does not serve after 1 s \(.*ConnectError.*\n.*loading"):
         measure_serving(room.params(start_timeout_s=1), say=lambda _: None, program=program)
+    children = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+    assert not any("time.sleep(600)" in line for line in children)
 
 
 def test_without_a_gpu_nothing_is_started(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:

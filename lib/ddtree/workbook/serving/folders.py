@@ -49,19 +49,25 @@ def layers_of(target: Path) -> int:
 
 
 def _target(name: str) -> Path:
-    if (folder := Path(name).expanduser()).is_dir():
-        return folder.resolve()
-    from ddtree.models.zoo import fetch  # a machine that only serves has no drafter class, which the zoo needs
+    if (folder := _folder(name)) is not None:
+        return folder
+    from ddtree.models.zoo import fetch  # a machine that only serves may lack what the zoo needs
 
     return fetch(name)
 
 
 def _drafter(target: str, name: str) -> Path:
-    if (folder := Path(name).expanduser()).is_dir():
-        return folder.resolve()
+    if (folder := _folder(name)) is not None:
+        return folder
     from ddtree.models.zoo import ZOO, fetch_drafter
 
     return fetch_drafter(name) if name in ZOO else fetch_drafter(target, name)
+
+
+def _folder(name: str) -> Path | None:
+    """The folder of that path, its last name kept; a bare name is the zoo's before it is a folder's."""
+    folder = Path(name).expanduser()
+    return folder.absolute() if "/" in name and folder.is_dir() else None
 
 
 def _entry(folder: Path, name: str) -> int:
