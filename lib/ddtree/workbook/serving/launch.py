@@ -23,6 +23,7 @@ SGLANG = (sys.executable, "-m", "sglang.launch_server")
 PORTS = range(20000, 32000)
 TAIL_LINES = 25
 EVERY_S = 0.5
+DYING_S = 3.0  # a dying server closes its connections first
 POLITE_S = 3.0  # from being asked to end to being ended
 GONE_S = 20.0
 
@@ -88,8 +89,10 @@ def started(
         try:
             yield running
         except (httpx.TransportError, RefusedError):
-            time.sleep(EVERY_S)  # a dying server closes its connections first
-            _refuse_dead(launches, processes)
+            end = time.monotonic() + DYING_S
+            while time.monotonic() < end:
+                _refuse_dead(launches, processes)
+                time.sleep(EVERY_S)
             raise
     finally:
         for client in clients:
