@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ddtree import kernels
 from ddtree.tree import DraftTree
 
 
@@ -40,6 +41,8 @@ def compile_retrieve(tree: DraftTree) -> RetrieveTables:
     """
     bs, q = tree.tokens.shape
     device = tree.tokens.device
+    if kernels.run_on(tree.parents) and q <= kernels.MOST_NODES:
+        return RetrieveTables(*kernels.links(tree.parents, tree.node_logws, tree.sizes))
     local = torch.arange(q, device=device).expand(bs, q)
     drafted = (local > 0) & (local < tree.sizes[:, None])
     nowhere = q  # links of the root and of padding go to a spare column
@@ -90,6 +93,8 @@ def tree_attention_mask(tree: DraftTree, prefix_len: Tensor, *, key_len: int, dt
     """
     bs, q = tree.tokens.shape
     device = tree.tokens.device
+    if kernels.run_on(tree.parents) and dtype in kernels.MASKS:
+        return kernels.mask(tree.parents, prefix_len, key_len, dtype)
     keys = torch.arange(key_len, device=device)
     node = keys[None, :] - prefix_len[:, None]  # [bs, key_len], local node behind each key, negative in the prefix
     in_tree = (node >= 0) & (node < q)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ddtree import kernels
 
+FLOAT32 = torch.finfo(torch.float32)
 BELOW_SIGN = 2**31 - 1  # all bits of an int32 but its sign
 MIN_CHUNK_BITS, MAX_CHUNK_BITS = 4, 8  # of the pieces a vocabulary is cut into; see _top_k_by_id
 
@@ -200,21 +201,30 @@ def likeliest_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -
     From logits [bs, depth, V] to int64 and float32 [bs, depth, branch]: the part of `build_tree` that reads the
     vocabulary. Raises ValueError for a temperature out of range.
     """
-    scale = torch.as_tensor(temperature, dtype=torch.float32)  # a tensor on a GPU is not looked at: that would wait
-    if scale.device.type == "cpu" and not bool(((scale > 0) & scale.isfinite()).all()):
+    if not _divides(temperature):
         raise ValueError(f"draft_temperature is {temperature}; it divides logits, so it must be above 0.")
     if branch == 0 or logits.shape[1] == 0:
         none = torch.zeros(*logits.shape[:2], branch, device=logits.device)
         return none.long(), none
-    if _has_kernels(logits) and kernels.fits(logits.shape[2], branch):
-        fill = scale if isinstance(temperature, Tensor) else torch.full((1,), float(temperature), device=logits.device)
-        return kernels.likeliest(logits, branch, fill.to(logits.device).reshape(-1).expand(len(logits)).contiguous())
+    if kernels.run_on(logits) and kernels.fits(logits.shape[2], branch):
+        if isinstance(temperature, Tensor):
+            each = temperature.to(logits.device, torch.float32).reshape(-1).expand(len(logits)).contiguous()
+            return kernels.likeliest(logits, branch, each)
+        return kernels.likeliest(logits, branch, float(temperature))
     if isinstance(temperature, Tensor):
-        logits = logits / scale.to(logits.device).reshape(-1, 1, 1)  # float32 whatever the logits are
+        # float32 whatever the logits are
+        logits = logits / temperature.to(logits.device, torch.float32).reshape(-1, 1, 1)
     elif temperature != 1.0:
         logits = logits.float() / temperature
     logps, tokens = _top_k_by_id(logits.log_softmax(dim=-1, dtype=torch.float32), branch)
     return tokens, torch.where(logps.isnan(), -torch.inf, logps)  # a position without a distribution drafts nothing
+
+
+def _divides(temperature: float | Tensor) -> bool:
+    """Whether float32 logits can be divided by it; a tensor on a GPU is not looked at, since that would wait."""
+    if isinstance(temperature, Tensor):
+        return temperature.is_cuda or bool(((temperature > 0) & temperature.isfinite()).all())
+    return FLOAT32.tiny <= temperature <= FLOAT32.max
 
 
 def _top_k_by_id(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -260,7 +270,7 @@ def best_prefixes(tokens: Tensor, logps: Tensor, root_tokens: Tensor, budget: in
     """
     bs, depth, branch = tokens.shape
     plan = _plan(depth if branch else 0, branch, budget, logps.device)
-    if plan.pairs and _has_kernels(logps) and kernels.holds(plan.widest, len(plan.depth), budget + 1):
+    if plan.pairs and kernels.run_on(logps) and kernels.holds(plan.widest, len(plan.depth), budget + 1):
         tables = (plan.parent, plan.token, plan.pair_starts, plan.entry_starts, plan.depth)
         grown = kernels.prefixes(tokens, logps, root_tokens, tables, plan.widest, budget, budget + 1)
         return DraftTree(*grown, max_depth=depth)
@@ -300,27 +310,18 @@ def best_prefixes(tokens: Tensor, logps: Tensor, root_tokens: Tensor, budget: in
     )
 
 
-def _has_kernels(of: Tensor) -> bool:
-    """On a GPU with Triton the same trees come from three kernels instead of some hundred."""
-    return of.is_cuda and len(of) > 0 and kernels.missing("cuda") is None
-
-
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What is known of the candidates before any weight is: which pairs of a depth are looked at, and their places."""
 
     pairs: tuple[tuple[Tensor, Tensor], ...]  # by depth: parent and rank, int64 [pairs of the depth] each
+    widest: int  # pairs of the depth that has most
     parent: Tensor  # int64 [all pairs], entry of the parent: its place among all depths' best, the root being 0
     token: Tensor  # int64 [all pairs], place of the token among the favourites, [depth * branch]
     depth: Tensor  # int64 [entries]
     first_pair: Tensor  # int64 [entries], of the entry's depth
     pair_starts: Tensor  # int64 [depth + 1], the first pair of each depth, and how many there are in all
     entry_starts: Tensor  # int64 [depth + 2], likewise; depth 0 is the root's
-
-    @property
-    def widest(self) -> int:
-        """Pairs of the depth that has most."""
-        return max((len(parent) for parent, _ in self.pairs), default=0)
 
 
 @cache  # never evicted: a CUDA graph goes on reading the tensors that it was captured with
@@ -343,4 +344,6 @@ def _plan(depth: int, branch: int, budget: int, device: torch.device) -> _Plan:
         pair_starts.append(len(parents))
         entry_starts.append(len(depths))
     lists = (parents, tokens, depths, first_pairs, pair_starts, entry_starts)
-    return _Plan(tuple(pairs), *(torch.tensor(values, dtype=torch.int64, device=device) for values in lists))
+    tensors = [torch.tensor(values, dtype=torch.int64, device=device) for values in lists]
+    widest = max((len(parent) for parent, _ in pairs), default=0)
+    return _Plan(tuple(pairs), widest, *tensors)

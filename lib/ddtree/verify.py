@@ -97,7 +97,8 @@ def sample_tree(
     "fused" on a GPU waits for the device once, to learn of a row that is no distribution, and under CUDA graph
     capture not at all (call it once before: the first call compiles and uploads the parameters). So coins outside
     [0, 1) and tokens outside the vocabulary, which one must wait to see, are not looked for there: such a token has
-    probability 0. `backends.fused.sample` leaves the waiting to its caller.
+    probability 0. `backends.fused.sample` leaves the waiting to its caller, and the parameters: capture that where a
+    graph must outlive 64 other batches of parameters, of which no more are kept here.
 
     Raises: as `verify_tree`, and NonFiniteLogitsError for a visited row that is no distribution ("sgl": any row).
     """
@@ -109,7 +110,7 @@ def sample_tree(
     if chosen != "fused" or logits.device.type == "cpu":
         _refuse_bad_values(tree, logits.shape[-1], coins, final_coins)
     if chosen == "fused":
-        return _sample_fused(tree, tables, logits, tuple(requests), coins, final_coins)
+        return _sample_fused(tree, tables, logits, requests, coins, final_coins)
     if chosen == "reference":
         return VerifyResult(*reference.sample(tree, tables, logits, requests, coins, final_coins))
     probs = target_probs(
@@ -126,12 +127,13 @@ def _sample_fused(
     tree: DraftTree,
     tables: RetrieveTables,
     logits: Tensor,
-    requests: tuple[SamplingParams, ...],
+    requests: Sequence[SamplingParams],
     coins: Tensor,
     final_coins: Tensor,
 ) -> VerifyResult:
     rows = logits if logits.dtype in fused.READ else logits.float()
-    *result, status = fused.sample(tree, tables, rows, _uploaded(requests, logits.device), coins, final_coins)
+    sampling = _uploaded(requests, logits.device)
+    *result, status = fused.sample(tree, tables, rows, sampling, coins, final_coins)
     if logits.device.type == "cpu" or not torch.cuda.is_current_stream_capturing():
         failed = [(b, code - 1) for b, code in enumerate(status.tolist()) if code]
         if failed:
@@ -139,8 +141,23 @@ def _sample_fused(
     return VerifyResult(*result)
 
 
+def _uploaded(requests: Sequence[SamplingParams], device: torch.device) -> fused.SamplingTensors:
+    """Kept by value, never by identity of a list, which may change or make room for another at the same address.
+
+    One object for all requests, as a batch often has, is hashed once and not as many times.
+    """
+    if requests and all(params is requests[0] for params in requests):
+        return _uploaded_alike(requests[0], len(requests), device)
+    return _uploaded_apart(tuple(requests), device)
+
+
 @lru_cache(maxsize=64)
-def _uploaded(requests: tuple[SamplingParams, ...], device: torch.device) -> fused.SamplingTensors:
+def _uploaded_alike(params: SamplingParams, requests: int, device: torch.device) -> fused.SamplingTensors:
+    return fused.SamplingTensors.from_requests([params] * requests, device)
+
+
+@lru_cache(maxsize=64)
+def _uploaded_apart(requests: tuple[SamplingParams, ...], device: torch.device) -> fused.SamplingTensors:
     return fused.SamplingTensors.from_requests(requests, device)
 
 

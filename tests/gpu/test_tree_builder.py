@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
 from ddtree.retrieve import RetrieveTables, compile_retrieve, tree_attention_mask, tree_positions
 from ddtree.tree import DraftTree, build_tree
-from oracles import heap_prefixes, log_softmax64, prefixes_of
+from oracles import heap_prefixes, log_softmax64, prefixes_of, random_trees
 from torch import Tensor
 
 pytestmark = [
@@ -97,6 +98,34 @@ def test_a_graph_replays_with_other_logits_roots_and_temperatures(
         for part, expected in zip(found, right, strict=True):
             assert torch.equal(part, expected)
         assert found[0][:, 0].tolist() == [seed] * batch
+
+
+@pytest.mark.parametrize("budget", [0, 1, 16, 64, 256, 1000, 2500])
+def test_links_and_masks_of_built_trees_are_those_of_a_cpu(budget: int) -> None:
+    """2,500 nodes are more than the kernel compares."""
+    tree = build_tree(logits_of(5), torch.zeros(BATCH, dtype=torch.int64), budget=budget, topk_cap=64)
+    same_links_and_masks(tree, torch.arange(BATCH) * 333)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_links_and_masks_of_trees_by_hand_are_those_of_a_cpu(seed: int) -> None:
+    """Siblings stand in no order, some weigh the same, and every other batch has padding."""
+    tree = random_trees(np.random.default_rng(seed), 50, most_nodes=5 + 6 * seed, vocab=500, spare=seed % 2)
+    if seed % 3 == 0:
+        tree.node_logws[:, 1:] = (tree.node_logws[:, 1:] / 2).round()
+    same_links_and_masks(tree, torch.arange(50))
+
+
+def same_links_and_masks(tree: DraftTree, prefix_len: Tensor) -> None:
+    moved = tree.to("cuda")
+    right, found = compile_retrieve(tree), compile_retrieve(moved)
+    for name in ("index", "next_token", "next_sibling"):
+        assert torch.equal(getattr(found, name).cpu(), getattr(right, name)), name
+    key_len = int(prefix_len.max()) + tree.width + 5
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        here = tree_attention_mask(tree, prefix_len, key_len=key_len, dtype=dtype)
+        there = tree_attention_mask(moved, prefix_len.cuda(), key_len=key_len, dtype=dtype)
+        assert torch.equal(there.cpu(), here)
 
 
 def test_equal_logits_go_to_the_lower_id_as_on_a_cpu() -> None:

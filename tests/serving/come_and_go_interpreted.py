@@ -2,7 +2,7 @@
 
 import pytest
 import triton_on_cpu  # noqa: F401  before Triton
-from ddtree import kernels, tree
+from ddtree import kernels
 from toy_server import Server, jobs_of_all_kinds, one_by_one, over_toys, started
 
 GRAPHS = (1, 2, 4)
@@ -16,7 +16,7 @@ with pytest.MonkeyPatch.context() as patch:
         calls.append(1)
         return grown(*args)  # type: ignore[arg-type]
 
-    patch.setattr(tree, "_has_kernels", lambda _: True)
+    patch.setattr(kernels, "run_on", lambda _: True)
     patch.setattr(kernels, "prefixes", counted)
     module = over_toys(patch)
     jobs = jobs_of_all_kinds(6)

@@ -4,21 +4,32 @@
 import triton
 import triton.language as tl
 
-from ddtree.kernels.order import LEAST, packed, place_of, scaled, value_of
+from ddtree.kernels.order import LEAST, LOG2_E, packed, place_of, scaled, value_of
+
+# Where these lie in memory Triton need not know, so that one compilation serves every call of a shape.
+SMALL = ("temperatures", "work", "tokens_out", "logps_out")
 
 
 @triton.jit
+def _temperature_of(row, temperatures, depth, EACH: tl.constexpr):
+    """`temperatures` is one number, or where EACH a pointer to one for each request."""
+    if EACH:
+        return tl.load(temperatures + row // depth)
+    else:
+        return temperatures + 0.0
+
+
+@triton.jit(do_not_specialize_on_alignment=SMALL)
 def survey(
     logits,
     row_stride,
     temperatures,
     depth,
-    maxima,
-    peaks,
-    masses,
+    work,  # [rows, chunks] of maxima, [rows, parts] of peaks, [rows, parts] of masses
     vocab,
     chunks,
     parts,
+    EACH: tl.constexpr,
     CHUNK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
@@ -26,46 +37,48 @@ def survey(
 
     The mass is the sum of exp(z - largest z), NaN where the part holds NaN or +inf.
     """
-    row, part = tl.program_id(0), tl.program_id(1)
-    temperature = tl.load(temperatures + row // depth)
+    row, part, rows = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
+    maxima, peaks = work, work + rows * chunks
+    masses = peaks + rows * parts
+    temperature = _temperature_of(row, temperatures, depth, EACH)
     chunk = part * ROWS + tl.arange(0, ROWS)
     tokens = chunk[:, None] * CHUNK + tl.arange(0, CHUNK)[None, :]
     first = logits + row.to(tl.int64) * row_stride
     x = tl.load(first + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
-    spoiled = tl.max(tl.max(((x != x) | (x == float("inf"))).to(tl.int32), axis=1), axis=0)
-    largest = tl.max(x, axis=1)
+    largest = tl.max(x, axis=1)  # passes over NaN
     tl.store(maxima + row * chunks + chunk, largest, mask=chunk < chunks)
-    z = scaled(x, temperature)
-    peak = scaled(tl.max(largest, axis=0), temperature)
+    peak = tl.max(largest, axis=0)
     below = tl.where(peak == float("-inf"), 0.0, peak)
-    mass = tl.sum(tl.sum(tl.exp(z - below), axis=1), axis=0)
-    tl.store(peaks + row * parts + part, peak)
-    tl.store(masses + row * parts + part, tl.where(spoiled > 0, float("nan"), mass))
+    slope = tl.div_rn(LOG2_E + 0.0 * temperature, temperature)  # no division for each logit
+    mass = tl.sum(tl.sum(tl.exp2((x - below) * slope), axis=1), axis=0)  # NaN of NaN, and of +inf - +inf
+    tl.store(peaks + row * parts + part, scaled(peak, temperature))
+    tl.store(masses + row * parts + part, mass)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=SMALL)
 def favourites(
     logits,
     row_stride,
     temperatures,
     depth,
-    maxima,
-    peaks,
-    masses,
+    work,  # as `survey` left it
     tokens_out,
     logps_out,
     vocab,
     chunks,
     parts,
     branch,
+    EACH: tl.constexpr,
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
     PARTS: tl.constexpr,
     BRANCH: tl.constexpr,
 ):
     """One row's `branch` likeliest tokens, best first and ties to the lower id, and their log-probabilities."""
-    row = tl.program_id(0)
-    temperature = tl.load(temperatures + row // depth)
+    row, rows = tl.program_id(0), tl.num_programs(0)
+    maxima, peaks = work, work + rows * chunks
+    masses = peaks + rows * parts
+    temperature = _temperature_of(row, temperatures, depth, EACH)
     part = tl.arange(0, PARTS)
     peak = tl.load(peaks + row * parts + part, mask=part < parts, other=float("-inf"))
     mass = tl.load(masses + row * parts + part, mask=part < parts, other=0.0)

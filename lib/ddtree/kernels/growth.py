@@ -6,8 +6,14 @@ import triton.language as tl
 
 from ddtree.kernels.order import LEAST, packed, place_of, value_of
 
+# Where these lie in memory Triton need not know, so that one compilation serves every call of a shape.
+SMALL = (
+    "tokens_in", "logps_in", "roots", "pair_parent", "pair_token", "first_pairs", "first_entries", "entry_depth",
+    "work", "tokens_out", "parents_out", "depths_out", "node_logws_out", "sizes_out",
+)  # fmt: skip
 
-@triton.jit
+
+@triton.jit(do_not_specialize_on_alignment=SMALL)
 def grow(
     tokens_in,
     logps_in,
@@ -17,9 +23,7 @@ def grow(
     first_pairs,
     first_entries,
     entry_depth,
-    weights,
-    places,
-    ranks,
+    work,  # int32 [bs, 3, entries]
     tokens_out,
     parents_out,
     depths_out,
@@ -34,16 +38,17 @@ def grow(
     ENTRIES: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """The tree of one request. `weights`, `places` and `ranks` are room for one number an entry, and for the root.
+    """The tree of one request. `work` is room for a weight, a place and a rank an entry, the root among them.
 
     An entry is one of the prefixes kept at some depth, depths one after another, the root being entry 0.
     """
     request = tl.program_id(0)
     tokens_in += request * favourites
     logps_in += request * favourites
-    weights += request * entries
-    places += request * entries
-    ranks += request * entries
+    work += request * 3 * entries
+    weights = work.to(tl.pointer_type(tl.float32))
+    places = work + entries
+    ranks = places + entries
     tl.store(weights, 0.0)
     tl.store(places, 0)
     pair = tl.arange(0, PAIRS)

@@ -10,11 +10,17 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from ddtree.kernels.compiled import start
+
 CHUNK = 128  # logits that share one maximum
 ROWS = 32  # chunks a program surveys
 MOST_CHUNKS = 4096  # of one row: they are put in order by one program
 MOST_CANDIDATES = 8192  # logits of the chosen chunks, likewise
 MOST_PREFIXES = 8192  # pairs of a depth, and entries of all depths, likewise
+MOST_NODES = 2048  # of a tree whose links are compared, each with each
+COMPARED = 8192  # pairs of nodes a program compares
+KEYS = 1024  # of a mask's row that a program writes
+MASKS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @cache
@@ -25,6 +31,11 @@ def missing(device_type: str) -> str | None:
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed; it comes with a CUDA build of torch"
     return None
+
+
+def run_on(of: Tensor) -> bool:
+    """Whether what stands between two model passes on these tensors is the kernels' work: on a GPU with Triton."""
+    return of.is_cuda and len(of) > 0 and missing("cuda") is None
 
 
 def fits(vocab: int, branch: int) -> bool:
@@ -38,8 +49,8 @@ def holds(pairs: int, entries: int, width: int) -> bool:
     return max(pairs, entries, width) <= MOST_PREFIXES
 
 
-def likeliest(logits: Tensor, branch: int, temperatures: Tensor) -> tuple[Tensor, Tensor]:
-    """`likeliest_tokens` of logits [bs, depth, V] under float32 temperatures [bs], for sizes that `fits` allows."""
+def likeliest(logits: Tensor, branch: int, temperatures: Tensor | float) -> tuple[Tensor, Tensor]:
+    """`likeliest_tokens` of logits [bs, depth, V] under one temperature or float32 [bs]; see `fits` for the sizes."""
     from ddtree.kernels.favourites import favourites, survey  # lazily: triton may be absent
 
     bs, depth, vocab = logits.shape
@@ -48,32 +59,27 @@ def likeliest(logits: Tensor, branch: int, temperatures: Tensor) -> tuple[Tensor
         rows = rows.contiguous()
     chunks = -(-vocab // CHUNK)
     parts = -(-chunks // ROWS)
-    device = logits.device
-    maxima = torch.empty(bs * depth, chunks, device=device)
-    peaks, masses = torch.empty(2, bs * depth, parts, device=device)
+    device, stride = logits.device, rows.stride(0)
+    each = isinstance(temperatures, Tensor)
+    work = torch.empty(bs * depth * (chunks + 2 * parts), dtype=torch.float32, device=device)
     tokens = torch.empty(bs, depth, branch, dtype=torch.int64, device=device)
-    logps = torch.empty(bs, depth, branch, device=device)
-    found = (maxima, peaks, masses)
-    survey[(bs * depth, parts)](
-        rows, rows.stride(0), temperatures, depth, *found, vocab, chunks, parts, CHUNK=CHUNK, ROWS=ROWS, num_warps=8
+    logps = torch.empty(bs, depth, branch, dtype=torch.float32, device=device)
+    read = (rows, stride, temperatures, depth, work)
+    key = (device, logits.dtype, rows.data_ptr() % 16 == 0, stride, depth, vocab, each, CHUNK, ROWS)
+    start(
+        survey,
+        (bs * depth, parts),
+        (*read, vocab, chunks, parts, each, CHUNK, ROWS),
+        ("survey", *key),
+        warps=8,
     )
-    favourites[(bs * depth,)](
-        rows,
-        rows.stride(0),
-        temperatures,
-        depth,
-        *found,
-        tokens,
-        logps,
-        vocab,
-        chunks,
-        parts,
-        branch,
-        CHUNK=CHUNK,
-        CHUNKS=_power(chunks),
-        PARTS=_power(parts),
-        BRANCH=_power(branch),
-        num_warps=8,
+    constants = (each, CHUNK, _power(chunks), _power(parts), _power(branch))
+    start(
+        favourites,
+        (bs * depth,),
+        (*read, tokens, logps, vocab, chunks, parts, branch, *constants),
+        ("favourites", *key, branch),
+        warps=8,
     )
     return tokens, logps
 
@@ -91,36 +97,51 @@ def prefixes(
     bs, depth, branch = tokens.shape
     entries = len(tables[-1])
     device = tokens.device
-    weights = torch.empty(bs, entries, device=device)
-    places, ranks = torch.empty(2, bs, entries, dtype=torch.int32, device=device)
-    out_tokens, parents, depths = torch.empty(3, bs, width, dtype=torch.int64, device=device)
-    node_logws = torch.empty(bs, width, device=device)
+    work = torch.empty(bs, 3, entries, dtype=torch.int32, device=device)
+    out_tokens, parents, depths = torch.empty(3, bs, width, dtype=torch.int64, device=device).unbind()
+    node_logws = torch.empty(bs, width, dtype=torch.float32, device=device)
     sizes = torch.empty(bs, dtype=torch.int64, device=device)
     room = max(_power(entries), _power(width))
-    grow[(bs,)](
-        tokens.contiguous(),
-        logps.contiguous(),
-        roots.contiguous(),  # a column of a block, often
-        *tables,
-        weights,
-        places,
-        ranks,
-        out_tokens,
-        parents,
-        depths,
-        node_logws,
-        sizes,
-        depth * branch,
-        entries,
-        width,
-        DEPTH=depth,
-        PAIRS=max(_power(pairs), _power(kept)),
-        KEPT=_power(kept),
-        ENTRIES=room,
-        WIDTH=_power(width),
-        num_warps=8 if room <= 1024 else 16,
+    roots = roots.contiguous()  # a column of a block, often
+    found = (out_tokens, parents, depths, node_logws, sizes)
+    shape = (depth * branch, entries, width, depth, max(_power(pairs), _power(kept)), _power(kept), room, _power(width))
+    start(
+        grow,
+        (bs,),
+        (tokens.contiguous(), logps.contiguous(), roots, *tables, work, *found, *shape),
+        ("grow", device, roots.dtype, *shape),
+        warps=8 if room <= 1024 else 16,
     )
     return out_tokens, parents, depths, node_logws, sizes
+
+
+def links(parents: Tensor, node_logws: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`compile_retrieve`'s index, next_token and next_sibling of trees of at most `MOST_NODES` nodes."""
+    from ddtree.kernels.linking import link
+
+    bs, q = parents.shape
+    device = parents.device
+    index, next_token, next_sibling = torch.empty(3, bs, q, dtype=torch.int64, device=device).unbind()
+    nodes = max(_power(q), 16)
+    block = min(max(COMPARED // nodes, 4), nodes)
+    read = (parents.contiguous(), node_logws.contiguous(), sizes.contiguous())
+    arguments = (*read, index, next_token, next_sibling, q, nodes, block)
+    start(link, (bs, -(-q // block)), arguments, ("link", device, nodes, block), warps=8)
+    return index, next_token, next_sibling
+
+
+def mask(parents: Tensor, prefix_len: Tensor, key_len: int, dtype: torch.dtype) -> Tensor:
+    """`tree_attention_mask` [bs, 1, q, key_len] in one of the types in `MASKS`."""
+    from ddtree.kernels.masking import paint
+
+    bs, q = parents.shape
+    device = parents.device
+    painted = torch.empty(bs, 1, q, key_len, dtype=dtype, device=device)
+    read = (parents.contiguous(), prefix_len.contiguous())
+    closed = torch.finfo(dtype).min
+    key = ("paint", device, dtype, prefix_len.dtype)
+    start(paint, (bs * q, -(-key_len // KEYS)), (*read, painted, q, key_len, closed, KEYS), key, warps=4)
+    return painted
 
 
 def _power(n: int) -> int:

@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 
 LOW = tl.constexpr(0x7FFFFFFF)  # the bits of an int32 but its sign
+LOG2_E = tl.constexpr(1.4426950408889634)
 LEAST = tl.constexpr(-0x7FFFFFFFFFFFFFFF)  # below every packed number
 
 

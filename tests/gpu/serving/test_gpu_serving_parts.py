@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from ddtree import tree as tree_module
+from ddtree import kernels
 from ddtree.backends.fused import missing
 from ddtree.serving.coins import coins_on_device, round_coins
 from ddtree.serving.compact import compact, compact_on_device
@@ -51,7 +51,7 @@ def test_replayed_trees_are_those_of_torch_operations_each_under_its_own_root(mo
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         drafter(hidden, ids.flatten())
-    monkeypatch.setattr(tree_module, "_has_kernels", lambda _: False)
+    monkeypatch.setattr(kernels, "run_on", lambda _: False)
     for seed in (3, 4):
         new_hidden, new_ids = blocks(seed)
         hidden.copy_(new_hidden)

@@ -1,10 +1,13 @@
 """The builder's kernels against the torch operations that stand in for them elsewhere; run by test_builder.py."""
 
+import numpy as np
 import pytest
 import torch
 from ddtree import kernels
 from ddtree.kernels import launch
-from ddtree.tree import DraftTree, _plan, best_prefixes, likeliest_tokens
+from ddtree.retrieve import compile_retrieve, tree_attention_mask
+from ddtree.tree import DraftTree, _plan, best_prefixes, build_tree, likeliest_tokens
+from oracles import random_trees
 from torch import Tensor
 
 SIZES = [  # batch, depth, vocabulary, budget, top-k cap
@@ -46,7 +49,7 @@ def logits_of(kind: str, batch: int, depth: int, vocab: int) -> Tensor:
 def test_same_favourites(kind: str, batch: int, depth: int, vocab: int, budget: int, cap: int) -> None:
     logits, branch = logits_of(kind, batch, depth, vocab), min(budget, cap)
     assert kernels.fits(vocab, branch)
-    for temperatures in (torch.ones(batch), torch.linspace(0.3, 1.7, batch)):
+    for temperatures in (1.0, 0.6, torch.linspace(0.3, 1.7, batch)):
         tokens, logps = kernels.likeliest(logits, branch, temperatures)
         right_tokens, right_logps = likeliest_tokens(logits, branch, temperatures)
         possible = right_logps > -torch.inf
@@ -84,3 +87,37 @@ def test_roots_may_be_a_column_of_something_wider() -> None:
     blocks = torch.tensor([[7, 0, 0, 0], [9, 0, 0, 0], [8, 0, 0, 0]])
     grown = kernels.prefixes(tokens, logps, blocks[:, 0], tables, plan.widest, 6, 7)
     assert grown[0][:, 0].tolist() == [7, 9, 8]
+
+
+def trees(kind: str) -> DraftTree:
+    """Built trees, whose nodes stand best first, and trees by hand, whose siblings stand anyhow and weigh the same."""
+    if kind == "built":
+        return build_tree(logits_of("gaps", 3, 4, 40), torch.arange(3), budget=20, topk_cap=3)
+    if kind == "root alone":
+        return build_tree(torch.zeros(2, 3, 9), torch.arange(2), budget=0)
+    tree = random_trees(np.random.default_rng(5), 6, most_nodes=19, vocab=30, spare=3)
+    if kind == "equal weights":
+        tree.node_logws[:, 1:] = (tree.node_logws[:, 1:] / 2).round()
+    return tree
+
+
+@pytest.mark.parametrize("compared", [64, 8192])
+@pytest.mark.parametrize("kind", ["built", "root alone", "by hand", "equal weights"])
+def test_same_links(kind: str, compared: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "COMPARED", compared)
+    tree = trees(kind)
+    right = compile_retrieve(tree)
+    found = kernels.links(tree.parents, tree.node_logws, tree.sizes)
+    for table, name in zip(found, ("index", "next_token", "next_sibling"), strict=True):
+        assert torch.equal(table, getattr(right, name)), name
+
+
+@pytest.mark.parametrize("dtype", kernels.MASKS, ids=str)
+@pytest.mark.parametrize("kind", ["built", "root alone", "by hand"])
+def test_same_mask(kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "KEYS", 16)
+    tree = trees(kind)
+    prefix_len = torch.arange(tree.batch_size) * 7
+    for key_len in (int(prefix_len.max()) + tree.width, 64):
+        right = tree_attention_mask(tree, prefix_len, key_len=key_len, dtype=dtype)
+        assert torch.equal(kernels.mask(tree.parents, prefix_len, key_len, dtype), right)

@@ -12,15 +12,16 @@ import torch
 from torch import Tensor
 
 from ddtree.backends.fused.parameters import SamplingTensors
+from ddtree.kernels.compiled import start
 from ddtree.retrieve import RetrieveTables
 from ddtree.tree import DraftTree
 
 READ = (torch.float32, torch.bfloat16, torch.float16)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Sizes:
-    """How the kernel cuts a row; all powers of two but `nucleus`."""
+    """How the kernel cuts a row; all powers of two but `nucleus`. Hashed by identity, which costs nothing."""
 
     strands: int = 2048  # maxima kept of a row; as many as threads, or more, and below 2**15
     tall: int = 2  # pieces of 16 bytes that a strand reads at a time
@@ -134,19 +135,10 @@ def _launch(
         *cut.constants,
     )
     aligned = rows.data_ptr() % 16 == 0
-    key = (sizes, device, rows.dtype, aligned, strides, vocab, sampling is None, *(part.dtype for part in nodes))
-    compiled = _COMPILED.get(key)
-    if compiled is None:
-        _COMPILED[key] = _kernel()[(bs,)](*arguments, num_warps=sizes.warps)
-    else:
-        compiled[bs, 1, 1](*arguments)
+    key = ("walk", device, rows.dtype, aligned, strides, vocab, sampling is None, coins.dtype, final_coins.dtype, sizes)
+    start(_kernel(), (bs,), arguments, key, warps=sizes.warps)
     accept_count, status = outcome.unbind()
     return predict, accept_index, accept_count, status
-
-
-# Kernels by all that a compilation depends on, None in the interpreter; Triton's own search takes longer than the rest
-# of a call.
-_COMPILED: dict[tuple[object, ...], Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
