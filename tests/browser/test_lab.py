@@ -32,11 +32,14 @@ from lab_driver import (
 from nbformat.v4 import new_code_cell, new_notebook
 from notebooks.test_notebooks import FIGURES as FIGURES_OF_MODELS
 from notebooks.test_notebooks import TINY
+from notebooks.test_serving_notebook import FIGURES as FIGURES_OF_SERVING
+from notebooks.test_serving_notebook import RECORDED
 from notebooks.test_speed_notebook import FIGURES as FIGURES_OF_SPEED
 from notebooks.test_speed_notebook import TINY as TINY_SPEED
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
+from serving_record import write_made_up
 from sweep_folder import write_sweep
 
 pytestmark = [
@@ -48,10 +51,11 @@ WITH_CONTROLS = [stem for stem, path in SOURCES.items() if "explore(" in path.re
 ONE_THREAD = {"threads": 1}  # the browser and the server need a core as well
 SETTINGS: dict[str, dict[str, Any]] = {
     **{stem: values | ONE_THREAD for stem, values in TINY.items()},
+    "04_serving": {"recorded": "outputs/made-up-serving/result.json", "bootstrap": 200, **ONE_THREAD},
     "05_sweep": {"sweep_dir": "outputs/sweeps/made-up", "bootstrap": 200, **ONE_THREAD},
     "07_speed": TINY_SPEED,
 }
-FIGURES = FIGURES_OF_MODELS | {"05_sweep": 7, "07_speed": FIGURES_OF_SPEED}
+FIGURES = FIGURES_OF_MODELS | {"04_serving": FIGURES_OF_SERVING, "05_sweep": 7, "07_speed": FIGURES_OF_SPEED}
 RUN_S = 240  # the longest that a notebook may take
 SHOTS = os.environ.get("DDTREE_SHOTS")  # a folder for pictures of every notebook, for eyes
 
@@ -70,6 +74,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(project_root() / name, root / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
     for name in ("pyproject.toml", "Makefile"):
         shutil.copy2(project_root() / name, root)
+    write_made_up((root / SETTINGS["04_serving"]["recorded"]).parent, RECORDED, jitter=0.05)
     write_sweep(root / SETTINGS["05_sweep"]["sweep_dir"], topk_caps=(2, 4), tokens=24)
     for stem in SOURCES:
         type_in(root / "notebooks" / f"{stem}.ipynb", SETTINGS.get(stem, {}))

@@ -95,7 +95,7 @@ class NotebookParams(BaseModel):
         return schema
 
     def to_plain(self) -> dict[str, Any]:
-        """Only str, int, float and list: papermill turns numpy scalars and tuples into text."""
+        """Only str, int, float, list and dict: papermill turns numpy scalars and tuples into text."""
         return self.model_dump(mode="json")
 
     @classmethod
@@ -218,7 +218,7 @@ class ServingParams(NotebookParams):
         list[Annotated[int, Field(ge=0, le=4096)]],
         Field(
             min_length=1,
-            description="identity layers appended to the target, all different, servers for each; above 0 a step costs "
+            description="identity layers added to the target, all different, servers for each; above 0 a step costs "
             "what a deeper model's would: an emulated cost",
         ),
     ] = [0]
@@ -338,6 +338,7 @@ PARAMS: dict[str, type[NotebookParams]] = {
     "01_tree": TreeParams,
     "02_kernel": KernelParams,
     "03_live": LiveParams,
+    "04_serving": ServingParams,
     "05_sweep": SweepParams,
     "07_speed": SpeedParams,
 }

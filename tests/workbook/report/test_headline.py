@@ -32,6 +32,25 @@ def test_live_of_one_by_one_decoding_alone_has_no_speedup() -> None:
     assert of("03_live", summary=[setting(0.0, "autoregressive", 1.0, 1.0)]) == Headline()
 
 
+def best(**changes: Any) -> dict[str, Any]:
+    """One row of the best budgets of 04_serving."""
+    ratio = {"over_dflash": 1.25, "over_dflash_lo": 1.2, "over_dflash_hi": 1.3}
+    return {"extra_layers": 0, "batch": 1, "temperature": 0.0, "name": "ddtree-16"} | ratio | changes
+
+
+def test_serving_shows_the_tree_over_the_chain_at_the_least_cost_and_batch() -> None:
+    rows = [best(temperature=1.0, over_dflash=1.5, name="ddtree-32"), best(), best(batch=8), best(extra_layers=130)]
+    found = of("04_serving", best=rows)
+    assert found.lines == (
+        "T=0: 1.25× DFLASH (1.20 to 1.30) ddtree-16",
+        "T=1: 1.50× DFLASH (1.20 to 1.30) ddtree-32",
+    )
+    assert found.sort_by == 1.5
+    (line,) = of("04_serving", best=[best(extra_layers=130)]).lines
+    assert line.endswith("(emulated cost)")
+    assert of("04_serving", best=[]) == Headline()
+
+
 def test_kernel_shows_its_laws() -> None:
     laws = {"tested": 144, "rejected": 2, "controls_run": 5, "controls_rejected": 5, "rows": []}
     found = of("02_kernel", walk_equals_backend=True, laws=laws)

@@ -5,6 +5,10 @@ from ddtree.workbook.plots.chosen import draw_chosen_budgets
 from ddtree.workbook.plots.laws import draw_laws
 from ddtree.workbook.plots.live import draw_acceptance, draw_speed
 from ddtree.workbook.plots.rounds import draw_acceptance_by_depth, draw_histogram, draw_stage_times
+from ddtree.workbook.plots.serving.acceptance import draw_served_acceptance, draw_served_histogram
+from ddtree.workbook.plots.serving.rounds import draw_served_rounds
+from ddtree.workbook.plots.serving.speedup import draw_speedup
+from ddtree.workbook.plots.serving.throughput import draw_throughput
 from ddtree.workbook.plots.speed.builders import draw_builders
 from ddtree.workbook.plots.speed.chain import draw_chain
 from ddtree.workbook.plots.speed.rounds import draw_rounds
@@ -36,11 +40,16 @@ __all__ = [
     "draw_mask",
     "draw_reliability",
     "draw_rounds",
+    "draw_served_acceptance",
+    "draw_served_histogram",
+    "draw_served_rounds",
     "draw_slowdown",
     "draw_speed",
+    "draw_speedup",
     "draw_speedup_map",
     "draw_stage_times",
     "draw_stages",
+    "draw_throughput",
     "draw_tree",
     "draw_verify",
     "dress",
