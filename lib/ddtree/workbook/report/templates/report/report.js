@@ -76,7 +76,7 @@
     layout.margin = { l: 56, r: 16, b: 48, ...layout.margin };
     layout.paper_bgcolor = layout.plot_bgcolor = "rgba(0,0,0,0)";
     if (width < 600) {
-      layout.legend = { ...layout.legend, orientation: "h", x: 0, xanchor: "left", y: -0.22, yanchor: "top" };
+      layout.legend = { ...layout.legend, orientation: "h", x: 0, xanchor: "left", y: layout.legend?.y ?? -0.22, yanchor: "top" };
       layout.margin = { ...layout.margin, l: Math.min(layout.margin.l, 48), r: Math.min(layout.margin.r, 12) };
       layout.font = { ...layout.font, size: Math.min(layout.font?.size ?? 11, 11) };
     }
