@@ -13,7 +13,7 @@ from ddtree.backends import fused
 from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import SamplingParams
 from ddtree.tree import DraftTree
-from ddtree.verify import BackendUnavailableError, verify_tree
+from ddtree.verify import BackendUnavailableError, _uploaded, verify_tree
 
 HERE = Path(__file__).parent
 FORK = DraftTree.from_parents([[9, 3, 5, 2]], [[-1, 0, 0, 1]], [[0.0, -0.5, -1.0, -0.9]])
@@ -59,6 +59,20 @@ def test_parameters_of_requests() -> None:
     assert sampling.min_p.tolist() == [0.0, pytest.approx(0.1)]
     with pytest.raises(ValueError, match=r"SamplingTensors.top_k is torch.int64 \[1\]; it must be torch.int32 \[1\]"):
         fused.SamplingTensors(torch.ones(1), torch.ones(1, dtype=torch.int64), torch.ones(1), torch.zeros(1))
+
+
+def test_parameters_are_kept_by_value_whatever_list_brings_them() -> None:
+    cpu = torch.device("cpu")
+    batch = [SamplingParams(0.6)] * 3
+    alike = _uploaded(batch, cpu)
+    assert _uploaded([SamplingParams(0.6)] * 3, cpu) is alike, "nothing is uploaded twice"
+    assert _uploaded(batch[:2], cpu).temperature.shape == (2,)
+    batch[1] = SamplingParams(0.8, 5)
+    apart = _uploaded(batch, cpu)
+    assert apart.temperature.tolist() == pytest.approx([0.6, 0.8, 0.6])
+    assert apart.top_k.tolist() == [0, 5, 0]
+    assert _uploaded(list(batch), cpu) is apart
+    assert _uploaded([], cpu).temperature.shape == (0,)
 
 
 def test_what_the_kernel_cannot_read_is_refused() -> None:
