@@ -133,11 +133,16 @@ def _sample_fused(
 ) -> VerifyResult:
     rows = logits if logits.dtype in fused.READ else logits.float()
     sampling = _uploaded(requests, logits.device)
-    *result, status = fused.sample(tree, tables, rows, sampling, coins, final_coins)
-    if logits.device.type == "cpu" or not torch.cuda.is_current_stream_capturing():
-        failed = [(b, code - 1) for b, code in enumerate(status.tolist()) if code]
-        if failed:
-            raise NonFiniteLogitsError.at(*failed[0])
+    if logits.is_cuda and torch.cuda.is_current_stream_capturing():
+        return VerifyResult(*fused.sample(tree, tables, rows, sampling, coins, final_coins)[:3])
+    # The kernel writes it where the host can read it: a copy would be one more thing to send and to wait for.
+    status = torch.empty(tree.batch_size, dtype=torch.int32, pin_memory=logits.is_cuda)
+    result = fused.sample(tree, tables, rows, sampling, coins, final_coins, status=status)[:3]
+    if logits.is_cuda:
+        torch.cuda.current_stream(logits.device).synchronize()
+    codes = status.tolist()
+    if any(codes):
+        raise NonFiniteLogitsError.at(*next((b, code - 1) for b, code in enumerate(codes) if code))
     return VerifyResult(*result)
 
 

@@ -263,6 +263,20 @@ def test_row_that_is_no_distribution_is_named() -> None:
         sample_tree(tree, tables, logits, SamplingParams(top_k=40), coins, finals, backend="fused")
 
 
+def test_status_may_be_memory_of_the_host() -> None:
+    tree, tables = on_gpu(DraftTree.from_parents([[9, 3]] * 3, [[-1, 0]] * 3, [[0.0, -0.5]] * 3))
+    logits = torch.zeros(3, 2, 1000, device="cuda")
+    logits[1, 0, 77] = torch.nan
+    sampling = fused.SamplingTensors.from_requests([SamplingParams(top_k=40)] * 3, "cuda")
+    coins, finals = torch.full((3, 2), 0.5, device="cuda"), torch.full((3,), 0.5, device="cuda")
+    for _ in range(2):  # compiled, and called again
+        status = torch.full((3,), 7, dtype=torch.int32).pin_memory()
+        found = fused.sample(tree, tables, logits, sampling, coins, finals, status=status)
+        torch.cuda.current_stream().synchronize()
+        assert found[3] is status
+        assert status.tolist() == [0, 1, 0]
+
+
 def test_nothing_waits_and_a_graph_replays_on_other_inputs() -> None:
     requests = [CHOICES[row % len(CHOICES)] for row in range(40)]
     cases = [random_case(seed, 40, 5000) for seed in (20, 22)]

@@ -203,6 +203,16 @@ def test_row_that_is_no_distribution_is_named_if_visited(poison: float | None) -
         sample_tree(tree, compile_retrieve(tree), logits, SamplingParams(), coins, finals, backend="fused")
 
 
+def test_status_is_written_where_the_caller_reads_it() -> None:
+    tree, logits, coins, finals = random_case(1, 3, 60, 4)
+    logits[1, 0, 7] = torch.nan
+    status = torch.full((3,), 9, dtype=torch.int32)
+    sampling = fused.SamplingTensors.from_requests([SamplingParams(top_k=5)] * 3, "cpu")
+    found = fused.sample(tree, compile_retrieve(tree), logits, sampling, coins, finals, status=status, sizes=SMALL)
+    assert found[3] is status
+    assert status.tolist() == [0, 1, 0]
+
+
 def test_budget_zero_and_an_empty_batch() -> None:
     tree = build_tree(torch.zeros(2, 3, 40), torch.tensor([1, 2]), budget=0)
     logits = torch.tensor(np.random.default_rng(4).normal(size=(2, 1, 40)), dtype=torch.float32)

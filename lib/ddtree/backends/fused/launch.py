@@ -60,15 +60,17 @@ def sample(
     coins: Tensor,
     final_coins: Tensor,
     *,
+    status: Tensor | None = None,
     sizes: Sizes = STOCK,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`(predict, accept_index, accept_count, status)` from logits [bs, q, V]; see `verify_tree` for the first three.
 
     `status` is int32 [bs]: 0, or 1 + the first node on the walk whose logits are no distribution; that request's
-    results stop there. Nothing here waits for the device, reads a value on the host or depends on one, so the call
-    can be captured in a CUDA graph: the graph reads logits, tree, coins and parameters from the same tensors.
-    A strided batch is read in place where a row is contiguous. Coins and tokens are taken to be in range; a token
-    outside the vocabulary has probability 0.
+    results stop there. It is written to the tensor given, which may be pinned memory of the host: whoever waits for the
+    stream then reads it without a copy. Nothing here waits for the device, reads a value on the host or depends on
+    one, so the call can be captured in a CUDA graph: the graph reads logits, tree, coins and parameters from the same
+    tensors. A strided batch is read in place where a row is contiguous. Coins and tokens are taken to be in range; a
+    token outside the vocabulary has probability 0.
 
     Raises ValueError for logits that are not float32, bfloat16 or float16, or parameters of another batch.
     """
@@ -77,7 +79,7 @@ def sample(
     requests = sampling.temperature.shape[0]
     if requests != tree.batch_size:
         raise ValueError(f"sampling is for {requests} requests, the tree for {tree.batch_size}; they must agree.")
-    return _launch(tree, tables, logits, sampling, coins, final_coins, sizes)
+    return _launch(tree, tables, logits, sampling, coins, final_coins, status, sizes)
 
 
 def verify(
@@ -90,7 +92,7 @@ def verify(
     sizes: Sizes = STOCK,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`(predict, accept_index, accept_count)` from probabilities float32 [bs, q, V]; see `verify_tree`."""
-    return _launch(tree, tables, probs, None, coins, final_coins, sizes)[:3]
+    return _launch(tree, tables, probs, None, coins, final_coins, None, sizes)[:3]
 
 
 def _launch(
@@ -100,15 +102,18 @@ def _launch(
     sampling: SamplingTensors | None,
     coins: Tensor,
     final_coins: Tensor,
+    status: Tensor | None,
     sizes: Sizes,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     bs, q, vocab = rows.shape
     device = rows.device
     predict = torch.empty(bs * q, dtype=torch.int32, device=device)
     accept_index = torch.empty(bs, tree.max_depth + 1, dtype=torch.int32, device=device)
-    outcome = torch.empty(2, bs, dtype=torch.int32, device=device)
+    accept_count = torch.empty(bs, dtype=torch.int32, device=device)
+    if status is None:
+        status = torch.empty(bs, dtype=torch.int32, device=device)
     if bs == 0:
-        return predict, accept_index, *outcome
+        return predict, accept_index, accept_count, status
     if rows.stride(2) != 1:
         rows = rows.contiguous()
     cut = _cut(sizes, vocab, rows.element_size())
@@ -126,7 +131,8 @@ def _launch(
         *per_request,
         predict,
         accept_index,
-        outcome,
+        accept_count,
+        status,
         torch.empty(bs * (cut.words + q), dtype=torch.int64, device=device),
         vocab,
         q,
@@ -137,7 +143,6 @@ def _launch(
     aligned = rows.data_ptr() % 16 == 0
     key = ("walk", device, rows.dtype, aligned, strides, vocab, sampling is None, coins.dtype, final_coins.dtype, sizes)
     start(_kernel(), (bs,), arguments, key, warps=sizes.warps)
-    accept_count, status = outcome.unbind()
     return predict, accept_index, accept_count, status
 
 

@@ -13,7 +13,7 @@ from ddtree.backends.fused.search import cut_of
 UNSPECIAL = ("q", "max_depth")  # one compilation serves trees of every size
 SMALL = (
     "tokens", "next_token", "next_sibling", "coins", "final_coins", "temperatures", "top_ks", "top_ps", "min_ps",
-    "predict", "accept_index", "outcome", "work",
+    "predict", "accept_index", "accept_count", "status", "work",
 )  # fmt: skip
 
 
@@ -33,7 +33,8 @@ def walk(
     min_ps,  # each [bs]
     predict,  # [bs * q]
     accept_index,  # [bs, max_depth + 1]
-    outcome,  # [2, bs]: accept_count and status
+    accept_count,
+    status,  # each [bs]
     work,  # int64 [bs, SUMS + 2 * ROOM + STRANDS + q]
     vocab,
     q,
@@ -199,8 +200,8 @@ def walk(
                 walking = False
         else:
             walking = False
-    tl.store(outcome + b, depth)
-    tl.store(outcome + tl.num_programs(0) + b, bad)
+    tl.store(accept_count + b, depth)
+    tl.store(status + b, bad)
 
 
 @triton.jit
