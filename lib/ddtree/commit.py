@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ddtree import kernels
 from ddtree.tree import DraftTree
 from ddtree.verify import VerifyResult
 
@@ -29,6 +30,9 @@ def plan_commit(tree: DraftTree, result: VerifyResult, prefix_len: Tensor) -> Co
     Greedy and sampled results take this one path. `prefix_len` is int64 [bs], tokens with KV before this round.
     """
     bs, q = tree.tokens.shape
+    if kernels.run_on(tree.tokens):
+        walked = (result.predict, result.accept_index, result.accept_count)
+        return Commit(*kernels.kept(*walked, prefix_len, q))
     first = torch.arange(bs, device=tree.tokens.device)[:, None] * q
     kept = result.accept_index >= 0
     path = torch.where(kept, result.accept_index - first, -1)

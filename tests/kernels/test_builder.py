@@ -29,7 +29,7 @@ def test_cases_in_the_interpreter() -> None:
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None
-    assert int(passed[1]) == 13 + 13 + 2 + 8 + 9
+    assert int(passed[1]) == 13 + 13 + 2 + 8 + 9 + 4
     assert "skipped" not in done.stdout
 
 
@@ -50,7 +50,7 @@ def test_what_one_program_can_order(vocab: int, branch: int, fit: bool) -> None:
 
 
 def test_a_cpu_never_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("likeliest", "prefixes", "links", "mask"):
+    for name in ("likeliest", "prefixes", "links", "mask", "kept"):
         monkeypatch.setattr(kernels, name, lambda *_: pytest.fail("a kernel was called"))
     tree = build_tree(torch.randn(1, 3, 700), torch.zeros(1, dtype=torch.int64), budget=8, topk_cap=4)
     assert tree.sizes.tolist() == [9]

@@ -144,6 +144,24 @@ def mask(parents: Tensor, prefix_len: Tensor, key_len: int, dtype: torch.dtype) 
     return painted
 
 
+def kept(
+    predict: Tensor, accept_index: Tensor, accept_count: Tensor, prefix_len: Tensor, q: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """`plan_commit`'s path, lengths, tokens, next_root and new_len, from a verify's int32 results."""
+    from ddtree.kernels.following import follow
+
+    bs, length = accept_index.shape
+    device = predict.device
+    path, tokens = torch.empty(2, bs, length, dtype=torch.int64, device=device).unbind()
+    per_request = torch.empty(3, bs, dtype=torch.int64, device=device)
+    read = (predict.contiguous(), accept_index.contiguous(), accept_count.contiguous(), prefix_len.contiguous())
+    depths = _power(length)
+    key = ("follow", device, *(part.dtype for part in read), depths)
+    start(follow, (bs,), (*read, path, tokens, per_request, bs, q, length, depths), key, warps=1)
+    lengths, next_root, new_len = per_request.unbind()
+    return path, lengths, tokens, next_root, new_len
+
+
 def _power(n: int) -> int:
     """The least power of two that is n or more, and 2 at least: an order needs two."""
     return 1 << max((n - 1).bit_length(), 1)

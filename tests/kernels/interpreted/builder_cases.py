@@ -1,12 +1,16 @@
 """The builder's kernels against the torch operations that stand in for them elsewhere; run by test_builder.py."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 import torch
 from ddtree import kernels
+from ddtree.commit import Commit, plan_commit
 from ddtree.kernels import launch
 from ddtree.retrieve import compile_retrieve, tree_attention_mask
 from ddtree.tree import DraftTree, _plan, best_prefixes, build_tree, likeliest_tokens
+from ddtree.verify import verify_tree_greedy
 from oracles import random_trees
 from torch import Tensor
 
@@ -121,3 +125,16 @@ def test_same_mask(kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatc
     for key_len in (int(prefix_len.max()) + tree.width, 64):
         right = tree_attention_mask(tree, prefix_len, key_len=key_len, dtype=dtype)
         assert torch.equal(kernels.mask(tree.parents, prefix_len, key_len, dtype), right)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_same_commit(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tree = random_trees(rng, rows=1 + 3 * seed, most_nodes=14, vocab=3, spare=1)
+    argmax = torch.tensor(rng.integers(3, size=(tree.batch_size, tree.width)))
+    result = verify_tree_greedy(tree, compile_retrieve(tree), argmax)
+    prefix_len = torch.tensor(rng.integers(50, size=tree.batch_size))
+    right = plan_commit(tree, result, prefix_len)
+    found = Commit(*kernels.kept(result.predict, result.accept_index, result.accept_count, prefix_len, tree.width))
+    for field in fields(Commit):
+        assert torch.equal(getattr(found, field.name), getattr(right, field.name)), field.name
