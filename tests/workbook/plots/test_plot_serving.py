@@ -50,7 +50,7 @@ def headings(figure: go.Figure) -> list[str]:
 
 def test_throughput_stands_in_a_panel_for_each_cost(serving: Serving) -> None:
     figure = draw_throughput(serving.rates, serving.steps, 1)
-    assert headings(figure) == ["1.0 ms a step", "emulated cost, 5.0 ms a step (+100 layers)"]
+    assert headings(figure) == ["1.0 ms a step", "emulated cost, 5.0 ms (+100)"]
     own, emulated = traces(figure, "T = 0")
     assert list(own.text) == ["plain", "DFLASH", "DDTREE 16", "DDTREE 32"]
     assert own.x[0] == pytest.approx(TOKENS / (FIRST_S + 120 * round_s("plain", 0)))
@@ -66,6 +66,7 @@ def test_throughput_says_who_is_fastest_and_where_the_cost_is_emulated(serving: 
     assert subtitle_of(alone).startswith("Fastest at the largest emulated cost: DDTREE 32 (")
     assert "95% interval over 8 prompts" in subtitle_of(alone)
     assert "95% interval over 3 repeats" in subtitle_of(draw_throughput(serving.rates, serving.steps, 8))
+    assert subtitle_of(alone).endswith("Scales differ. +N: N identity layers.")
     assert "mulated" not in str(draw_throughput(own_cost.rates, own_cost.steps, 1).to_dict()["layout"])
     deep = serving.rates[serving.rates["extra_layers"] > 0]
     assert "emulated cost (+100 layers)" in title_of(draw_throughput(deep, serving.steps, 1))
@@ -123,7 +124,7 @@ def test_histogram_shows_shares_of_rounds() -> None:
 
 def test_a_round_is_stacked_of_a_step_and_what_is_added(serving: Serving) -> None:
     figure = draw_served_rounds(serving.rounds, serving.steps)
-    assert headings(figure)[1] == "emulated cost, 5.0 ms a step (+100 layers)"
+    assert headings(figure)[1] == "emulated cost, 5.0 ms (+100)"
     steps, added = traces(figure, "a plain step"), traces(figure, "what speculation adds")
     assert list(steps[1].x) == pytest.approx([5.0] * 9)
     assert list(added[1].x) == pytest.approx([2.0] * 3 + [2.16] * 3 + [2.32] * 3)

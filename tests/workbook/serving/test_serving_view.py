@@ -9,7 +9,7 @@ import torch
 from ddtree.workbook.params import ServingParams, SpeedParams
 from ddtree.workbook.records import RecordError, write_result
 from ddtree.workbook.serving import tables, view
-from ddtree.workbook.serving.findings import cost_name, greedy_summary, label, say_depth, say_greedy
+from ddtree.workbook.serving.findings import cost_name, greedy_summary, label, say_depth, say_greedy, short_cost_name
 from ddtree.workbook.serving.rates import best_budgets, in_order
 from ddtree.workbook.serving.view import Serving
 from serving_record import (
@@ -178,6 +178,9 @@ def test_depth_is_free_or_is_said_not_to_be(serving: Serving) -> None:
 def test_a_cost_that_is_emulated_says_so() -> None:
     assert cost_name(0, 1.04) == "1.0 ms a step"
     assert cost_name(130, 5.26) == "emulated cost, 5.3 ms a step (+130 layers)"
+    assert short_cost_name(130, 5.26) == "emulated cost, 5.3 ms (+130)"
+    assert short_cost_name(0, 1.04) == "1.0 ms a step"
+    assert short_cost_name(130, None) == "emulated cost (+130)"
     assert cost_name(130, None) == "emulated cost (+130 layers)"
     assert cost_name(0, None) == "the model as it is"
     assert [label(name) for name in ("plain", "dflash", "ddtree-16")] == ["plain", "DFLASH", "DDTREE 16"]
@@ -194,9 +197,9 @@ def rows_of(styler: Any) -> list[list[str]]:
 def test_tables_name_the_emulated_cost_and_hold_the_numbers(serving: Serving) -> None:
     head, first, *rest = rows_of(tables.rates_table(serving.rates, serving.steps))
     assert head == ["step cost", "batch", "T", "plain, tokens/s", "DFLASH", "DDTREE 16", "DDTREE 32"]
-    assert first[0] == "1.0 ms"
+    assert first[0] == "1.0 ms a step"
     assert first[3] == f"{TOKENS / 0.14:,.0f} ({TOKENS / 0.14:,.0f} to {TOKENS / 0.14:,.0f})"
-    assert rest[-1][0] == "emulated, 5.0 ms (+100)"
+    assert rest[-1][0] == "emulated cost, 5.0 ms (+100)"
     assert len(rest) == 11
     head, first, *_ = rows_of(tables.best_table(serving.rates, serving.steps))
     assert (first[3], first[5], first[7]) == ("DDTREE 32", "1.67×", "1.2: reached")
@@ -210,9 +213,9 @@ def test_tables_name_the_emulated_cost_and_hold_the_numbers(serving: Serving) ->
 def test_greedy_tables_count_what_parts_and_show_where() -> None:
     frame = greedy((None, None, None), (5, 0.125, True), (7, 0.5, False))
     steps = pd.DataFrame({"extra_layers": [0], "step_ms": [1.0]})
-    assert rows_of(tables.greedy_table(frame, steps))[1] == ["1.0 ms", "DDTREE 16", "3", "1", "1", "1", "0.500"]
+    assert rows_of(tables.greedy_table(frame, steps))[1] == ["1.0 ms a step", "DDTREE 16", "3", "1", "1", "1", "0.500"]
     _, first, second = rows_of(tables.parted_table(frame, steps))
-    assert first == ["1.0 ms", "DDTREE 16", "3", "7", "0.500", "NO"]
+    assert first == ["1.0 ms a step", "DDTREE 16", "3", "7", "0.500", "NO"]
     assert second[-1] == "yes"
 
 

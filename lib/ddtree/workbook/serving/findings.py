@@ -25,10 +25,16 @@ def cost_name(extra_layers: int, step_ms: float | None) -> str:
     return f"emulated cost{own and ', '}{own} (+{extra_layers} layers)"
 
 
-def cost_names(steps: pd.DataFrame, costs: Iterable[int]) -> dict[int, str]:
-    """`cost_name` of each number of identity layers in `costs`, ascending."""
+def short_cost_name(extra_layers: int, step_ms: float | None) -> str:
+    """`cost_name` for a table and for a heading on a phone: "1.1 ms a step", "emulated cost, 5.3 ms (+130)"."""
+    return cost_name(extra_layers, step_ms).replace(" a step (+", " (+").replace(" layers)", ")")
+
+
+def cost_names(steps: pd.DataFrame, costs: Iterable[int], *, short: bool = False) -> dict[int, str]:
+    """`cost_name` or `short_cost_name` of each number of identity layers in `costs`, ascending."""
     known = dict(zip(steps["extra_layers"], steps["step_ms"], strict=True))
-    return {layers: cost_name(layers, known.get(layers)) for layers in sorted({int(cost) for cost in costs})}
+    name = short_cost_name if short else cost_name
+    return {layers: name(layers, known.get(layers)) for layers in sorted({int(cost) for cost in costs})}
 
 
 def greedy_summary(greedy: pd.DataFrame) -> pd.DataFrame:

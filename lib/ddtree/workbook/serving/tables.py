@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from ddtree.workbook.serving.findings import greedy_summary, label
+from ddtree.workbook.serving.findings import cost_names, greedy_summary, label
 from ddtree.workbook.serving.rates import PLACE, PLAIN, best_budgets, in_order
 from ddtree.workbook.tables import plain
 
@@ -102,15 +102,10 @@ def _wide(frame: pd.DataFrame, texts: pd.Series, steps: pd.DataFrame, keys: Sequ
 
 def _place(frame: pd.DataFrame, steps: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """The columns that say where: cost of a step, batch and temperature, those of them that are in `keys`."""
-    cost = dict(zip(steps["extra_layers"].astype(int), steps["step_ms"], strict=True))
-    shown = {"extra_layers": ("step cost", lambda layers: _cost(int(layers), cost.get(int(layers))))}
+    costs = cost_names(steps, frame["extra_layers"], short=True)
+    shown = {"extra_layers": ("step cost", lambda layers: costs[int(layers)])}
     shown |= {"batch": ("batch", str), "temperature": ("T", "{:g}".format)}
     return pd.DataFrame({shown[key][0]: frame[key].map(shown[key][1]) for key in keys})
-
-
-def _cost(extra_layers: int, step_ms: float | None) -> str:
-    own = "unknown" if step_ms is None else f"{step_ms:.1f} ms"
-    return f"emulated, {own} (+{extra_layers})" if extra_layers else own
 
 
 def _with_interval(frame: pd.DataFrame, name: str, form: str) -> pd.Series:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -72,6 +72,12 @@ def interval_over(batch: int, units: pd.Series) -> str:
     what = "prompt" if batch == 1 else "repeat"
     least = int(units.min())
     return f"95% interval over {least} {what}s" if least > 1 else f"one {what}, so no interval"
+
+
+def on_panels(costs: Collection[int]) -> str:
+    """What a subtitle says of panels headed by short names of costs; "" for the model's own cost alone."""
+    scales = " Scales differ." if len(costs) > 1 else ""
+    return f"{scales} +N: N identity layers." if max(costs) else scales
 
 
 def best_at(rated: pd.DataFrame, value: str, temperature: float) -> pd.Series:

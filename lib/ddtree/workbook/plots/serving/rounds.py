@@ -6,7 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ddtree.workbook.plots.frames import at, require
-from ddtree.workbook.plots.serving.common import cost_panels, dress_cost_panels, looks, span
+from ddtree.workbook.plots.serving.common import cost_panels, dress_cost_panels, looks, on_panels, span
 from ddtree.workbook.plots.speed.common import EVERY_LINE
 from ddtree.workbook.plots.theme import GREY, INK, TIMES, VERMILION
 from ddtree.workbook.serving.findings import cost_names
@@ -22,7 +22,7 @@ def draw_served_rounds(rounds: pd.DataFrame, steps: pd.DataFrame) -> go.Figure:
     Serving. Raises ValueError for a missing column or no rows.
     """
     require(rounds, "rounds", ["extra_layers", "temperature", "name", "step_ms", "round_ms", "added_ms", "acceptance"])
-    names = cost_names(steps, rounds["extra_layers"])
+    names = cost_names(steps, rounds["extra_layers"], short=True)
     order = {look.name: (place, look.label) for place, look in enumerate(looks(rounds))}
     shown = rounds.assign(
         place=[order[name][0] for name in rounds["name"]],
@@ -39,9 +39,9 @@ def draw_served_rounds(rounds: pd.DataFrame, steps: pd.DataFrame) -> go.Figure:
     figure.update_layout(barmode="stack")
     figure.update_yaxes(categoryorder="array", categoryarray=bars, range=[len(bars) - 0.5, -0.5], **EVERY_LINE)
     figure.update_xaxes(title="ms of a round, batch 1", row=len(names), col=1)
-    scales = " Scales differ." if len(names) > 1 else ""
-    subtitle = f"Beside each bar: tokens a round, then how many times plain's speed they make.{scales}"
-    return dress_cost_panels(figure, _finding(shown, names), subtitle, heights)
+    subtitle = f"Beside each bar: tokens a round, then how many times plain's speed they make.{on_panels(names)}"
+    title = _finding(shown, cost_names(steps, rounds["extra_layers"]))
+    return dress_cost_panels(figure, title, subtitle, heights)
 
 
 def _add_panel(figure: go.Figure, part: pd.DataFrame, row: int) -> None:

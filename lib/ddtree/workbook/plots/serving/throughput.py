@@ -12,6 +12,7 @@ from ddtree.workbook.plots.serving.common import (
     dress_cost_panels,
     interval_over,
     looks,
+    on_panels,
     places_apart,
 )
 from ddtree.workbook.plots.speed.common import bars_of
@@ -30,7 +31,7 @@ def draw_throughput(rates: pd.DataFrame, steps: pd.DataFrame, batch: int) -> go.
     require(rates, "rates", ["extra_layers", "temperature", "batch", "name", "tokens_per_s", "units"])
     here = rates[rates["batch"] == batch]
     require(here, f"rates at batch {batch}", ["tokens_per_s"])
-    names = cost_names(steps, here["extra_layers"])
+    names = cost_names(steps, here["extra_layers"], short=True)
     servers, values = looks(here), temperatures(here)
     heights = [ROW * len(servers) + 12] * len(names)
     figure = cost_panels(list(names.values()), heights)
@@ -60,8 +61,8 @@ def draw_throughput(rates: pd.DataFrame, steps: pd.DataFrame, batch: int) -> go.
     figure.update_xaxes(rangemode="tozero", nticks=6, separatethousands=True)
     figure.update_xaxes(title=f"tokens/s, batch {batch}", row=len(names), col=1)
     title, costliest = _finding(here, batch, list(names))
-    scales = " Scales differ." if len(names) > 1 else ""
-    subtitle = f"{costliest}Whole replies, prefill included. Bars: {interval_over(batch, here['units'])}.{scales}"
+    bars = f"Bars: {interval_over(batch, here['units'])}."
+    subtitle = f"{costliest}Whole replies, prefill included. {bars}{on_panels(names)}"
     return dress_cost_panels(figure, title, subtitle, heights)
 
 
