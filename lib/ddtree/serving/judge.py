@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -38,11 +38,13 @@ def choose_backend(name: str, device: torch.device | str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Judge:
     """How walks are decided. `status` of its answers is int32 [bs] on the device, or None where there is none."""
 
     backend: str
+    _read: tuple[Tensor, ...] = field(default=(), init=False)
+    _converted: fused.SamplingTensors | None = field(default=None, init=False)
 
     def decide(
         self,
@@ -60,11 +62,18 @@ class Judge:
         the root's, and whoever calls this aborts the request.
         """
         if self.backend == "fused":
-            *result, status = fused.sample(tree, tables, logits, on_device(sampling), *coins)
+            *result, status = fused.sample(tree, tables, logits, self._on_device(sampling), *coins)
             return _ended(VerifyResult(*result), tree, status), status
         if sampling.is_all_greedy:
             return verify_tree_greedy(tree, tables, logits.argmax(dim=-1)), None
         return sample_tree(tree, tables, logits, on_host(parameters), *coins, backend=self.backend), None
+
+    def _on_device(self, sampling: Any) -> fused.SamplingTensors:
+        """Converted once a batch: SGLang makes new tensors when requests come or go, and writes into none."""
+        given = (sampling.temperatures, sampling.top_ks, sampling.top_ps, sampling.min_ps)
+        if self._converted is None or any(a is not b for a, b in zip(given, self._read, strict=True)):
+            self._read, self._converted = given, on_device(sampling)
+        return self._converted
 
 
 def on_device(sampling: Any) -> fused.SamplingTensors:

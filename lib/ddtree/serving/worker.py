@@ -64,6 +64,9 @@ class DDTreeWorker(DFlashWorkerV2):
             topk_cap=self.settings.topk_cap,
             temperature=self.settings.draft_temperature,
         )
+        most = self.model_runner.req_to_token_pool.size
+        self.first_nodes = torch.arange(most, device=self.device)[:, None] * self.width  # flat, of each request
+        self.depths = torch.arange(block, device=self.device)
         self.stock_sample = self.model_runner.sample
         self.model_runner.sample = self._first_tokens
 
@@ -152,12 +155,13 @@ class DDTreeWorker(DFlashWorkerV2):
         commit = self._decide(batch, drafted, logits_output.next_token_logits)
         if on_publish is not None:
             on_publish(commit.new_len)
-        self._commit(commit, slots, prefix_len, logits_output.hidden_states)
+        lengths = commit.lengths.int()
+        self._commit(commit, lengths, slots, prefix_len, logits_output.hidden_states)
         logits_output.hidden_states = None  # large, and nobody is given it
         return GenerationBatchResult(
             logits_output=logits_output,
             next_token_ids=commit.tokens.clamp(min=0).reshape(-1),
-            accept_lens=commit.lengths.int(),
+            accept_lens=lengths,
             can_run_cuda_graph=target_out.can_run_cuda_graph,
             next_draft_input=self._make_next_draft_input_decode(
                 bonus_tokens=commit.next_root, new_seq_lens=commit.new_len
@@ -247,19 +251,19 @@ class DDTreeWorker(DFlashWorkerV2):
             self.broken.note(status, batch.reqs)
         return plan_commit(drafted.tree, result, batch.seq_lens)
 
-    def _commit(self, commit: Commit, slots: Tensor, prefix_len: Tensor, hidden: Tensor) -> None:
+    def _commit(self, commit: Commit, lengths: Tensor, slots: Tensor, prefix_len: Tensor, hidden: Tensor) -> None:
         """Rows of the path to the front, in the target's cache and, made from hidden rows, in the drafter's."""
         bs, length = commit.path.shape
         compact_on_device(self.model_runner.token_to_kv_pool.data_ptrs, self.row_bytes, slots, commit.path)
-        kept = commit.path.clamp(min=0) + torch.arange(bs, device=slots.device)[:, None] * self.width
+        kept = commit.path.clamp(min=0) + self.first_nodes[:bs]
         front = slots[:, :length].contiguous()
-        positions = prefix_len[:, None] + torch.arange(length, device=slots.device)
+        positions = prefix_len[:, None] + self.depths[:length]
         self._append_target_hidden_to_draft_kv_by_loc(
             target_hidden=hidden[kept.flatten()],
             cache_loc=front.reshape(-1),
             positions=positions.reshape(-1),
             cache_loc_2d=front,
-            commit_lens=commit.lengths.int(),
+            commit_lens=lengths,
         )
 
 
