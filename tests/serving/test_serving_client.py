@@ -189,7 +189,8 @@ def test_one_refusal_among_several_is_an_error(client: Client, prompt: str, told
 
 
 def test_choices_are_the_likeliest_tokens_at_each_place(client: Client, server: Any) -> None:
-    places = client.choices([4, 5], 2, temperature=0.0)
+    ids, places = client.choices([4, 5], 2, temperature=0.0)
+    assert len(ids) == len(WORDS)
     assert server.asked[0]["return_logprob"] is True
     assert server.asked[0]["top_logprobs_num"] == 2
     assert places == [[(-0.5, 7), (-0.75, 9)]] * len(WORDS)

@@ -200,15 +200,17 @@ class Client:
             _refuse(answer)
         return Load(tuple(_reply(answer, wall) for answer in answers), wall)
 
-    def choices(self, prompt: Prompt, many: int, **sampling: Any) -> list[list[Choice]]:
-        """The `many` likeliest tokens at each place of one reply, the likeliest first.
+    def choices(self, prompt: Prompt, many: int, **sampling: Any) -> tuple[tuple[int, ...], list[list[Choice]]]:
+        """One reply's tokens, and at each of their places the `many` likeliest, the likeliest first.
 
+        Of two that are equally likely either may be the token and either may be listed first.
         Raises RefusedError, from a speculative server always.
         """
         (answer,) = self.server.answer([prompt], [sampling], return_logprob=True, top_logprobs_num=many)
         _refuse(answer)
         places = answer["meta_info"]["output_top_logprobs"]
-        return [[(float(logprob), int(token)) for logprob, token, *_ in place] for place in places]
+        listed = [[(float(logprob), int(token)) for logprob, token, *_ in place] for place in places]
+        return tuple(answer["output_ids"]), listed
 
     def load(self, prompts: Sequence[Prompt], *, at_once: int = 1, **sampling: Any) -> Load:
         """Ask all `prompts`, `at_once` of them at a time.

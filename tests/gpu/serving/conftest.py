@@ -1,4 +1,4 @@
-"""One start of the servers for the whole folder."""
+"""One start of the servers for the whole folder, and of those alone that the selected tests ask for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from ddtree.serving.client import HttpServer
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, HttpServer]]:
-    from served import KINDS, serving  # where a test asks for servers, so that other tests need nothing of this
+def servers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, HttpServer]]:
+    from served import serving  # where a test asks for servers, so that other tests need nothing of this
 
-    with serving(list(KINDS), tmp_path_factory.mktemp("logs")) as running:
+    marks = [mark for item in request.session.items for mark in item.iter_markers("servers")]
+    names = sorted({name for mark in marks for name in mark.args})
+    with serving(names, tmp_path_factory.mktemp("logs")) as running:
         yield running

@@ -41,6 +41,7 @@ EVERYONE = {
     "context_length": 2048, "disable_prefill_cuda_graph": True, "max_running_requests": 64,
     "mem_fraction_static": 0.8, "max_total_tokens": 200_000, "sleep_on_idle": True,
 }  # fmt: skip
+HALF = {"dtype": "float16"}
 EAGER = {"disable_cuda_graph": True, "disable_overlap_schedule": True}
 
 
@@ -58,6 +59,8 @@ KINDS = {
     "chain": Kind(Planned("chain", "ddtree", BLOCK - 1, 1, 0), {}),
     "tree": Kind(Planned("tree", "ddtree", 16, 4, 0), {}),
     "eager": Kind(Planned("eager", "ddtree", 16, 4, 0), EAGER),
+    "plain in float16": Kind(Planned("plain", "plain", None, None, 0), HALF),
+    "tree in float16": Kind(Planned("tree", "ddtree", 16, 4, 0), HALF),
 }
 
 

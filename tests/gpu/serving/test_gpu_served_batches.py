@@ -7,7 +7,7 @@ from ddtree.serving.client import HttpServer, RefusedError
 from judged import Surprise, below_rank, gaps, surprise
 from served import NEEDS, PROMPTS, Asked, arriving
 
-pytestmark = NEEDS
+pytestmark = [*NEEDS, pytest.mark.servers("tree")]
 
 NEAR_TIE = 0.5  # nats: the server computes in bf16, the judge in float32
 MOST_SIGMAS = 4.0

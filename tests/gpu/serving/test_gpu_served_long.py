@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import pytest
 import torch
 from ddtree.models.zoo import fetch, fetch_drafter
 from ddtree.serving.client import Client, HttpServer, RefusedError
@@ -30,6 +31,7 @@ def used() -> int:
     return total - free
 
 
+@pytest.mark.servers("tree")
 def test_a_hundred_thousand_request_rounds_leave_nothing_behind(servers: dict[str, HttpServer]) -> None:
     """An idle server counts its own slots, and ends when one is lost; only then is its cache emptied."""
     server = servers["tree"]
@@ -51,6 +53,7 @@ def test_a_hundred_thousand_request_rounds_leave_nothing_behind(servers: dict[st
     assert used() - marks[0] < GROWTH
 
 
+@pytest.mark.servers("tree")
 def test_texts_that_fill_the_context_end_there(servers: dict[str, HttpServer]) -> None:
     long = [place % 1000 + 300 for place in range(1980)]
     sampling = [

@@ -32,15 +32,16 @@ def measure_greedy(
         right = ids[plain.name, number]
         parted = {server.name: first_difference(right, ids[server.name, number]) for server in others}
         places = [place for place in parted.values() if place is not None]
+        again: Ids = ()
         choices: list[list[Choice]] = []
         if places:
             sampling = {"temperature": 0.0, "max_new_tokens": max(places) + 1, "ignore_eos": True}
-            choices = plain.running.client.choices(prompt, 2, **sampling)
+            again, choices = plain.running.client.choices(prompt, 2, **sampling)
         for server in others:
             place = parted[server.name]
             gap, second = None, None
-            if place is not None:
-                gap, second = _judged(choices, right, ids[server.name, number], place)
+            if place is not None and again[:place] == right[:place]:
+                gap, second = _judged(choices[place], ids[server.name, number][place])
             rows.append(
                 {
                     **server.planned.keys(),
@@ -54,16 +55,10 @@ def measure_greedy(
     return rows
 
 
-def _judged(
-    choices: Sequence[Sequence[Choice]], right: Ids, found: Ids, place: int
-) -> tuple[float | None, bool | None]:
-    """The gap at `place`, and whether the other text has the second of the two there; the plain text must have one."""
-    likeliest = tuple(two[0][1] for two in choices[:place])
-    here = {token: logprob for logprob, token in choices[place]}
-    if likeliest != right[:place] or right[place] not in here:
-        return None, None
-    first, second = (logprob for logprob, _ in choices[place])
-    return first - second, found[place] in here
+def _judged(likeliest: Sequence[Choice], found: int) -> tuple[float, bool]:
+    """The gap between the two likeliest tokens of a place, and whether `found` is one of them."""
+    (first, one), (second, other) = likeliest
+    return first - second, found in (one, other)
 
 
 def depth_rows(plain: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
