@@ -20,7 +20,7 @@ from served import NEEDS, PROMPTS
 
 pytestmark = [*NEEDS, pytest.mark.servers("tree in float16", "plain in float16")]
 
-SAMPLES, AT_ONCE = 8_000, 2_000
+SAMPLES, AT_ONCE = 6_000, 2_000
 LEAST = 20  # of both samples in one cell; smaller cells are pooled
 FITS = 1e-4  # p-value, of 12 comparisons
 SETTINGS: dict[str, dict[str, float]] = {
