@@ -45,6 +45,7 @@ def started(
         cuda_graph_config=SimpleNamespace(decode=decode),
     )  # fmt: skip
     worker = module.DDTreeWorker(arguments, 0, None, 0, toy.TargetWorker(requests=requests, graphs=graphs))
+    worker.alloc_memory_pool()
     worker.init_cuda_graphs()
     pool = worker.model_runner.token_to_kv_pool
 

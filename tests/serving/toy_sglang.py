@@ -108,15 +108,20 @@ class Runner:
         )
         slots = requests * CONTEXT + 1
         table = (torch.randperm(slots - 1, generator=rng) + 1).view(requests, CONTEXT)
-        self.req_to_token_pool = SimpleNamespace(req_to_token=table, size=requests)
         keys = [torch.zeros(slots, HIDDEN, dtype=torch.float64) for _ in range(2)]
-        self.token_to_kv_pool = Pool(keys[:1], keys[1:])
+        self.pools = SimpleNamespace(req_to_token=table, size=requests), Pool(keys[:1], keys[1:])
+        self.req_to_token_pool: Any = None
+        self.token_to_kv_pool: Any = None
         self.captured = Captured(graphs) if graphs else None
         cells = max(graphs, default=0) * MOST_WIDTH * (CONTEXT + MOST_WIDTH)
         mask = torch.ones(cells, dtype=torch.uint8) if graphs else None
         self.attn_backend = SimpleNamespace(cuda_graph_custom_mask=mask)
         self.sliding_window_size = None
         self.decode_cuda_graph_runner = None
+
+    def alloc_memory_pool(self) -> None:
+        """As in SGLang, after the workers are made and before graphs are captured."""
+        self.req_to_token_pool, self.token_to_kv_pool = self.pools
 
     def sample(self, *_: Any) -> Tensor:
         raise AssertionError("first tokens are the plugin's to draw")
@@ -158,10 +163,10 @@ class DraftRunner:
 
     def __init__(self, rng: torch.Generator, target: Runner) -> None:
         self.target = target
-        self.cache = torch.zeros_like(target.token_to_kv_pool.k_buffer[0])
+        self.cache = torch.zeros_like(target.pools[1].k_buffer[0])
         self.rows = torch.randn(BLOCK, HIDDEN, generator=rng)
         self.decode_cuda_graph_runner = None
-        self.req_to_token_pool = target.req_to_token_pool
+        self.req_to_token_pool: Any = None
         self.captured = None if target.captured is None else Captured(target.captured.sizes)
         self.tail: Any = None
 
@@ -194,6 +199,10 @@ class Worker:
         self.device = "cpu"
         self._mask_token_id = 0
         self._draft_block_spec_info = None
+
+    def alloc_memory_pool(self) -> None:
+        self.model_runner.alloc_memory_pool()
+        self.draft_model_runner.req_to_token_pool = self.model_runner.req_to_token_pool
 
     def init_cuda_graphs(self) -> None:
         self.draft_model_runner.tail = self._maybe_build_draft_sampler()

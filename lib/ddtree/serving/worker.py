@@ -64,9 +64,6 @@ class DDTreeWorker(DFlashWorkerV2):
             topk_cap=self.settings.topk_cap,
             temperature=self.settings.draft_temperature,
         )
-        most = self.model_runner.req_to_token_pool.size
-        self.first_nodes = torch.arange(most, device=self.device)[:, None] * self.width  # flat, of each request
-        self.depths = torch.arange(block, device=self.device)
         self.stock_sample = self.model_runner.sample
         self.model_runner.sample = self._first_tokens
 
@@ -93,6 +90,9 @@ class DDTreeWorker(DFlashWorkerV2):
         self.row_bytes = int(pool.k_buffer[0][0].nbytes)
         if any(int(buffer[0].nbytes) != self.row_bytes for buffer in (*pool.k_buffer, *pool.v_buffer)):
             raise ValueError("DDTREE moves KV rows of one size; this target's keys and values differ.")
+        requests = torch.arange(self.model_runner.req_to_token_pool.size, device=self.device)
+        self.first_nodes = requests[:, None] * self.width  # flat, of each request of a batch
+        self.depths = torch.arange(self.block_size, device=self.device)
         super().init_cuda_graphs()
         _require_width("drafter's graphs", self.draft_model_runner.decode_cuda_graph_runner, self.block_size)
         _require_width("verify graphs", self.model_runner.decode_cuda_graph_runner, self.width)
