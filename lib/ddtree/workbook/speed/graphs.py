@@ -10,12 +10,13 @@ from ddtree.workbook.speed.timing import Case
 
 
 def captured(name: str, call: Callable[[int], object], sets: int) -> Case:
-    """The case that replays `call(0)`, ..., `call(sets - 1)` in turn.
+    """The case that replays `call(0)`, ..., `call(sets - 1)` in turn, and keeps `call`: a graph holds addresses alone,
+    so what `call` reads must live as long.
 
     Raises RuntimeError where the call waits for the device, which no graph can hold.
     """
     graphs = [_capture(call, number) for number in range(sets)]
-    return Case(name, lambda turn: graphs[turn % sets].replay())
+    return Case(name, lambda turn: graphs[turn % sets].replay(), reads=call)
 
 
 def _capture(call: Callable[[int], object], number: int) -> torch.cuda.CUDAGraph:

@@ -18,6 +18,7 @@ class Case:
 
     name: str
     run: Callable[[int], object]
+    reads: object = None  # kept as long as the case
 
 
 class Clock(Protocol):
