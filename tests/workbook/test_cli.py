@@ -210,6 +210,13 @@ def test_fetch_prints_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (done.exit_code, done.stdout) == (0, "/cache/smollm2-135m\n")
 
 
+def test_fetch_prints_the_folder_of_the_drafter(monkeypatch: pytest.MonkeyPatch) -> None:
+    zoo(monkeypatch, lambda name: pytest.fail("the target was asked for"))
+    done = ddtree("fetch", "--drafter")
+    assert (done.exit_code, done.stdout) == (0, "/cache/drafter-of-smollm2-135m\n")
+    assert ddtree("fetch", "--drafter", "--verify").exit_code == 2
+
+
 def test_failed_fetch_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> Path:
         raise ValueError(f"{name} is not in the zoo.")
@@ -224,5 +231,6 @@ def zoo(monkeypatch: pytest.MonkeyPatch, fetch: Callable[[str], Path]) -> None:
     """Put a zoo with this `fetch` in the place of the real one, which loads torch."""
     module = types.ModuleType("ddtree.models.zoo")
     module.fetch = fetch  # type: ignore[attr-defined]
+    module.fetch_drafter = lambda name: Path("/cache") / f"drafter-of-{name}"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ddtree.models.zoo", module)
     monkeypatch.setattr(ddtree_models, "zoo", module, raising=False)
