@@ -17,6 +17,7 @@ from ddtree.tree import DraftTree
 SUM_TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1
 Result = tuple[Tensor, Tensor, Tensor]  # predict, accept_index, accept_count
 BACKENDS = ("fused", "sgl", "reference")  # best first; "auto" takes the first that proved itself
+_IN_GRAPHS: dict[int, fused.SamplingTensors] = {}  # by id, never evicted: a CUDA graph goes on reading its parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +98,8 @@ def sample_tree(
     "fused" on a GPU waits for the device once, to learn of a row that is no distribution, and under CUDA graph
     capture not at all (call it once before: the first call compiles and uploads the parameters). So coins outside
     [0, 1) and tokens outside the vocabulary, which one must wait to see, are not looked for there: such a token has
-    probability 0. `backends.fused.sample` leaves the waiting to its caller, and the parameters: capture that where a
-    graph must outlive 64 other batches of parameters, of which no more are kept here.
+    probability 0. What a graph reads of the parameters is kept for as long as the process runs.
+    `backends.fused.sample` leaves the waiting to its caller, and the parameters.
 
     Raises: as `verify_tree`, and NonFiniteLogitsError for a visited row that is no distribution ("sgl": any row).
     """
@@ -133,17 +134,24 @@ def _sample_fused(
 ) -> VerifyResult:
     rows = logits if logits.dtype in fused.READ else logits.float()
     sampling = _uploaded(requests, logits.device)
-    if logits.is_cuda and torch.cuda.is_current_stream_capturing():
+    if _capturing(logits.device):
+        _IN_GRAPHS[id(sampling)] = sampling
         return VerifyResult(*fused.sample(tree, tables, rows, sampling, coins, final_coins)[:3])
     # The kernel writes it where the host can read it: a copy would be one more thing to send and to wait for.
     status = torch.empty(tree.batch_size, dtype=torch.int32, pin_memory=logits.is_cuda)
-    result = fused.sample(tree, tables, rows, sampling, coins, final_coins, status=status)[:3]
-    if logits.is_cuda:
-        torch.cuda.current_stream(logits.device).synchronize()
+    try:
+        result = fused.sample(tree, tables, rows, sampling, coins, final_coins, status=status)[:3]
+    finally:  # whatever happens: torch does not know who writes to this memory, and would give it to another
+        if logits.is_cuda:
+            torch.cuda.current_stream(logits.device).synchronize()
     codes = status.tolist()
     if any(codes):
         raise NonFiniteLogitsError.at(*next((b, code - 1) for b, code in enumerate(codes) if code))
     return VerifyResult(*result)
+
+
+def _capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _uploaded(requests: Sequence[SamplingParams], device: torch.device) -> fused.SamplingTensors:

@@ -5,15 +5,18 @@ import os
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from ddtree import verify as verify_module
 from ddtree.backends import fused
 from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import SamplingParams
 from ddtree.tree import DraftTree
-from ddtree.verify import BackendUnavailableError, _uploaded, verify_tree
+from ddtree.verify import BackendUnavailableError, _sample_fused, _uploaded, verify_tree
 
 HERE = Path(__file__).parent
 FORK = DraftTree.from_parents([[9, 3, 5, 2]], [[-1, 0, 0, 1]], [[0.0, -0.5, -1.0, -0.9]])
@@ -83,3 +86,51 @@ def test_what_the_kernel_cannot_read_is_refused() -> None:
         fused.sample(FORK, tables, torch.zeros(1, 4, 10).double(), one, coins, finals)
     with pytest.raises(ValueError, match="sampling is for 2 requests, the tree for 1"):
         fused.sample(FORK, tables, torch.zeros(1, 4, 10), two, coins, finals)
+    with pytest.raises(ValueError, match=r"status is torch.int64 \[1\].*must be torch.int32 \[1\], contiguous"):
+        fused.sample(FORK, tables, torch.zeros(1, 4, 10), one, coins, finals, status=torch.zeros(1).long())
+
+
+@pytest.mark.parametrize("capturing", [True, False])
+def test_parameters_live_as_long_as_a_graph_that_reads_them(capturing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[weakref.ref[torch.Tensor]] = []
+
+    def sample(*arguments: object, status: torch.Tensor | None = None) -> tuple[torch.Tensor, ...]:
+        if status is not None:
+            status.zero_()
+        read.append(weakref.ref(arguments[3].temperature))  # type: ignore[attr-defined]
+        return (torch.zeros(1), torch.zeros(1), torch.zeros(1), torch.zeros(1))
+
+    monkeypatch.setattr(fused, "sample", sample)
+    monkeypatch.setattr(verify_module, "_capturing", lambda _device: capturing)
+    monkeypatch.setattr(verify_module, "_IN_GRAPHS", {})
+    tables, coins, finals = compile_retrieve(FORK), torch.full((1, 4), 0.5), torch.tensor([0.5])
+    _sample_fused(FORK, tables, torch.zeros(1, 4, 10), [SamplingParams(0.123)], coins, finals)
+    for other in range(100):
+        _uploaded([SamplingParams(1.0 + other)], torch.device("cpu"))
+    assert (read[0]() is not None) is capturing
+
+
+def test_status_is_not_given_up_while_a_kernel_may_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C between launch and wait: the memory is the host's, and torch would hand it out again at once."""
+    events: list[str] = []
+    empty = torch.empty
+
+    class Status:
+        def __del__(self) -> None:
+            events.append("given up")
+
+    def sample(*_: object, status: object) -> None:
+        events.append("launched")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fused, "sample", sample)
+    monkeypatch.setattr(verify_module, "_capturing", lambda _device: False)
+    monkeypatch.setattr(verify_module, "_uploaded", lambda *_: None)
+    monkeypatch.setattr(torch, "empty", lambda *a, **k: Status() if "pin_memory" in k else empty(*a, **k))
+    stream = SimpleNamespace(synchronize=lambda: events.append("waited"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: stream)
+    logits = SimpleNamespace(dtype=torch.float32, device=torch.device("cuda", 0), is_cuda=True)
+    tables, coins, finals = compile_retrieve(FORK), torch.full((1, 4), 0.5), torch.tensor([0.5])
+    with pytest.raises(KeyboardInterrupt):
+        _sample_fused(FORK, tables, logits, [SamplingParams()], coins, finals)  # type: ignore[arg-type]
+    assert events[:2] == ["launched", "waited"]

@@ -303,6 +303,9 @@ def test_nothing_waits_and_a_graph_replays_on_other_inputs() -> None:
     with torch.cuda.graph(graph):
         outputs = fused.sample(tree, tables, inputs[0], sampling, *inputs[1:])
         through_the_door = sample_tree(tree, tables, inputs[0], requests, *inputs[1:], backend="fused")
+    for number in range(100):  # more batches of parameters than are kept: those that the graph reads must be
+        others = [SamplingParams(top_k=1 + number), *requests[1:]]
+        sample_tree(tree, tables, inputs[0], others, *inputs[1:], backend="fused")
     for (other, *tensors), right in zip(cases, eager, strict=True):
         moved, moved_tables = on_gpu(other)
         for static, new in (

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+from operator import attrgetter
 from typing import Any
+
+import torch
+from torch import Tensor
 
 Key = tuple[Hashable, ...]
 
 _COMPILED: dict[Key, Any] = {}  # None in the interpreter, which compiles nothing
+_DTYPE = attrgetter("dtype")
 
 
-def start(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], key: Key, *, warps: int) -> None:
-    """`kernel[grid](*arguments)`, constants included, in the order of its parameters.
+def start(
+    kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], device: torch.device, key: Key, *, warps: int
+) -> None:
+    """`kernel[grid](*arguments)` on `device`, where the tensors are; constants included, in the order of parameters.
 
-    `key` is all that a compilation depends on: the kernel's name, the device, every dtype that may differ, every
-    integer that Triton looks at, every constant, and of each pointer whose alignment Triton looks at, what it is.
+    `key`, with the device, is all that a compilation depends on: the kernel's name, every dtype that a caller can
+    bring, every integer that Triton looks at, every constant, the warps where they vary, and of each pointer whose
+    alignment Triton looks at, what it is. One that lacks a part would have a kernel read memory that is not there.
     """
+    if device.type == "cuda" and device.index != torch.cuda.current_device():
+        with torch.cuda.device(device):  # Triton compiles for the current device, and launches on its stream
+            _start(kernel, grid, arguments, (device, *key), warps)
+    else:
+        _start(kernel, grid, arguments, (device, *key), warps)
+
+
+def _start(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], key: Key, warps: int) -> None:
     compiled = _COMPILED.get(key)
     if compiled is None:
         _COMPILED[key] = kernel[grid](*arguments, num_warps=warps)
     else:
         compiled[(*grid, 1, 1)[:3]](*arguments)
+
+
+def dtypes(tensors: Iterable[Tensor]) -> tuple[torch.dtype, ...]:
+    """What of `tensors` a key holds where no caller decides how they lie in memory."""
+    return tuple(map(_DTYPE, tensors))

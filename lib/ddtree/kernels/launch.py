@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ddtree.kernels.compiled import start
+from ddtree.kernels.compiled import dtypes, start
 
 CHUNK = 128  # logits that share one maximum
 ROWS = 32  # chunks a program surveys
@@ -65,11 +65,13 @@ def likeliest(logits: Tensor, branch: int, temperatures: Tensor | float) -> tupl
     tokens = torch.empty(bs, depth, branch, dtype=torch.int64, device=device)
     logps = torch.empty(bs, depth, branch, dtype=torch.float32, device=device)
     read = (rows, stride, temperatures, depth, work)
-    key = (device, logits.dtype, rows.data_ptr() % 16 == 0, stride, depth, vocab, each, CHUNK, ROWS)
+    divisor = temperatures.dtype if isinstance(temperatures, Tensor) else None
+    key = (rows.dtype, rows.data_ptr() % 16 == 0, stride, divisor, depth, vocab, CHUNK, ROWS)
     start(
         survey,
         (bs * depth, parts),
         (*read, vocab, chunks, parts, each, CHUNK, ROWS),
+        device,
         ("survey", *key),
         warps=8,
     )
@@ -78,6 +80,7 @@ def likeliest(logits: Tensor, branch: int, temperatures: Tensor | float) -> tupl
         favourites,
         (bs * depth,),
         (*read, tokens, logps, vocab, chunks, parts, branch, *constants),
+        device,
         ("favourites", *key, branch),
         warps=8,
     )
@@ -103,13 +106,15 @@ def prefixes(
     sizes = torch.empty(bs, dtype=torch.int64, device=device)
     room = max(_power(entries), _power(width))
     roots = roots.contiguous()  # a column of a block, often
+    read = (tokens.contiguous(), logps.contiguous(), roots, *tables)
     found = (out_tokens, parents, depths, node_logws, sizes)
     shape = (depth * branch, entries, width, depth, max(_power(pairs), _power(kept)), _power(kept), room, _power(width))
     start(
         grow,
         (bs,),
-        (tokens.contiguous(), logps.contiguous(), roots, *tables, work, *found, *shape),
-        ("grow", device, roots.dtype, *shape),
+        (*read, work, *found, *shape),
+        device,
+        ("grow", *dtypes(read), *shape),
         warps=8 if room <= 1024 else 16,
     )
     return out_tokens, parents, depths, node_logws, sizes
@@ -126,7 +131,7 @@ def links(parents: Tensor, node_logws: Tensor, sizes: Tensor) -> tuple[Tensor, T
     block = min(max(COMPARED // nodes, 4), nodes)
     read = (parents.contiguous(), node_logws.contiguous(), sizes.contiguous())
     arguments = (*read, index, next_token, next_sibling, q, nodes, block)
-    start(link, (bs, -(-q // block)), arguments, ("link", device, nodes, block), warps=8)
+    start(link, (bs, -(-q // block)), arguments, device, ("link", *dtypes(read), nodes, block), warps=8)
     return index, next_token, next_sibling
 
 
@@ -139,8 +144,8 @@ def mask(parents: Tensor, prefix_len: Tensor, key_len: int, dtype: torch.dtype) 
     painted = torch.empty(bs, 1, q, key_len, dtype=dtype, device=device)
     read = (parents.contiguous(), prefix_len.contiguous())
     closed = torch.finfo(dtype).min
-    key = ("paint", device, dtype, prefix_len.dtype)
-    start(paint, (bs * q, -(-key_len // KEYS)), (*read, painted, q, key_len, closed, KEYS), key, warps=4)
+    key = ("paint", *dtypes(read), dtype, KEYS)
+    start(paint, (bs * q, -(-key_len // KEYS)), (*read, painted, q, key_len, closed, KEYS), device, key, warps=4)
     return painted
 
 
@@ -156,8 +161,8 @@ def kept(
     per_request = torch.empty(3, bs, dtype=torch.int64, device=device)
     read = (predict.contiguous(), accept_index.contiguous(), accept_count.contiguous(), prefix_len.contiguous())
     depths = _power(length)
-    key = ("follow", device, *(part.dtype for part in read), depths)
-    start(follow, (bs,), (*read, path, tokens, per_request, bs, q, length, depths), key, warps=1)
+    key = ("follow", *dtypes(read), depths)
+    start(follow, (bs,), (*read, path, tokens, per_request, bs, q, length, depths), device, key, warps=1)
     lengths, next_root, new_len = per_request.unbind()
     return path, lengths, tokens, next_root, new_len
 

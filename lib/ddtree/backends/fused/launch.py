@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ddtree.backends.fused.parameters import SamplingTensors
-from ddtree.kernels.compiled import start
+from ddtree.kernels.compiled import dtypes, start
 from ddtree.retrieve import RetrieveTables
 from ddtree.tree import DraftTree
 
@@ -72,13 +72,21 @@ def sample(
     tensors. A strided batch is read in place where a row is contiguous. Coins and tokens are taken to be in range; a
     token outside the vocabulary has probability 0.
 
-    Raises ValueError for logits that are not float32, bfloat16 or float16, or parameters of another batch.
+    Raises ValueError for logits that are not float32, bfloat16 or float16, parameters of another batch, or a status of
+    another dtype or shape.
     """
     if logits.dtype not in READ:
         raise ValueError(f"logits are {logits.dtype}; the kernel reads float32, bfloat16 and float16.")
     requests = sampling.temperature.shape[0]
     if requests != tree.batch_size:
         raise ValueError(f"sampling is for {requests} requests, the tree for {tree.batch_size}; they must agree.")
+    if status is not None and (
+        status.dtype != torch.int32 or status.shape != (requests,) or not status.is_contiguous()
+    ):
+        raise ValueError(
+            f"status is {status.dtype} {list(status.shape)} of stride {list(status.stride())}; it must be torch.int32 "
+            f"{[requests]}, contiguous."
+        )
     return _launch(tree, tables, logits, sampling, coins, final_coins, status, sizes)
 
 
@@ -122,13 +130,13 @@ def _launch(
         if sampling is None
         else (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
     )
-    nodes = (tree.tokens, tables.next_token, tables.next_sibling, coins, final_coins)
+    given = (tree.tokens, tables.next_token, tables.next_sibling, coins, final_coins, *per_request)
+    read = tuple(part if part.is_contiguous() else part.contiguous() for part in given)
     strides = rows.stride()[:2]
     arguments = (
         rows,
         *strides,
-        *(part if part.is_contiguous() else part.contiguous() for part in nodes),
-        *per_request,
+        *read,
         predict,
         accept_index,
         accept_count,
@@ -141,8 +149,8 @@ def _launch(
         *cut.constants,
     )
     aligned = rows.data_ptr() % 16 == 0
-    key = ("walk", device, rows.dtype, aligned, strides, vocab, sampling is None, coins.dtype, final_coins.dtype, sizes)
-    start(_kernel(), (bs,), arguments, key, warps=sizes.warps)
+    key = ("walk", rows.dtype, aligned, strides, vocab, sampling is None, dtypes(read), sizes)
+    start(_kernel(), (bs,), arguments, device, key, warps=sizes.warps)
     return predict, accept_index, accept_count, status
 
 
