@@ -4,7 +4,8 @@
 import triton
 import triton.language as tl
 
-from ddtree.kernels.order import LEAST, LOG2_E, packed, place_of, scaled, value_of
+from ddtree.kernels.order import LEAST, key_of, packed, place_of, value_of
+from ddtree.kernels.scaling import LOG2_E
 
 # Where these lie in memory Triton need not know, so that one compilation serves every call of a shape.
 SMALL = ("temperatures", "work", "tokens_out", "logps_out")
@@ -51,7 +52,7 @@ def survey(
     below = tl.where(peak == float("-inf"), 0.0, peak)
     slope = tl.div_rn(LOG2_E + 0.0 * temperature, temperature)  # no division for each logit
     mass = tl.sum(tl.sum(tl.exp2((x - below) * slope), axis=1), axis=0)  # NaN of NaN, and of +inf - +inf
-    tl.store(peaks + row * parts + part, scaled(peak, temperature))
+    tl.store(peaks + row * parts + part, tl.div_rn(peak, temperature))
     tl.store(masses + row * parts + part, mass)
 
 
@@ -87,16 +88,16 @@ def favourites(
 
     chunk = tl.arange(0, CHUNKS)
     largest = tl.load(maxima + row * chunks + chunk, mask=chunk < chunks, other=float("-inf")) + 0.0
-    ordered = tl.where(chunk < chunks, packed(largest, chunk), LEAST)
+    ordered = tl.where(chunk < chunks, packed(key_of(largest), chunk), LEAST)
     best = place_of(tl.topk(ordered, BRANCH))  # the best tokens lie in the chunks of largest maxima
     tokens = best[:, None] * CHUNK + tl.arange(0, CHUNK)[None, :]
     inside = (tokens < vocab) & (best[:, None] < chunks)
     first = logits + row.to(tl.int64) * row_stride
     x = tl.load(first + tokens, mask=inside, other=float("-inf")).to(tl.float32) + 0.0
-    candidates = tl.where(inside, packed(x, tokens), LEAST)
+    candidates = tl.where(inside, packed(key_of(x), tokens), LEAST)
     chosen = tl.topk(tl.reshape(candidates, [BRANCH * CHUNK]), BRANCH)
 
-    z = scaled(value_of(chosen), temperature)
+    z = tl.div_rn(value_of(chosen), temperature)
     logp = (z - top) - tl.log(total)
     logp = tl.where(logp != logp, float("-inf"), logp)  # a position without a distribution drafts nothing
     rank = tl.arange(0, BRANCH)

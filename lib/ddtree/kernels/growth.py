@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from ddtree.kernels.order import LEAST, packed, place_of, value_of
+from ddtree.kernels.order import LEAST, key_of, packed, place_of, value_of
 
 # Where these lie in memory Triton need not know, so that one compilation serves every call of a shape.
 SMALL = (
@@ -62,7 +62,7 @@ def grow(
         parent = tl.load(pair_parent + first + pair, mask=pair < count, other=0)
         token = tl.load(pair_token + first + pair, mask=pair < count, other=0)
         weight = tl.load(weights + parent) + tl.load(logps_in + token)
-        ordered = tl.where(pair < count, packed(weight + 0.0, pair), LEAST)
+        ordered = tl.where(pair < count, packed(key_of(weight + 0.0), pair), LEAST)
         best = tl.topk(ordered, KEPT)
         tl.store(weights + entry + kept, value_of(best), mask=kept < size)
         tl.store(places + entry + kept, first + place_of(best), mask=kept < size)
@@ -70,7 +70,7 @@ def grow(
 
     entry = tl.arange(0, ENTRIES)
     weight = tl.load(weights + entry, mask=entry < entries, other=float("-inf"))
-    ordered = tl.where(entry < entries, packed(weight, entry), LEAST)
+    ordered = tl.where(entry < entries, packed(key_of(weight), entry), LEAST)
     best = tl.topk(ordered, WIDTH)  # a parent stands before a child of equal weight, and the root first
     node = tl.arange(0, WIDTH)
     chosen = place_of(best)

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from ddtree.kernels.order import LEAST, packed, place_of
+from ddtree.kernels.order import LEAST, key_of, packed, place_of
 
 SMALL = ("parents", "node_logws", "sizes", "index", "next_token", "next_sibling")
 UNSPECIAL = ("q",)
@@ -30,14 +30,16 @@ def link(
     drafted = (other > 0) & (other < size)
     parent = tl.load(parents + first + other, mask=drafted, other=-1).to(tl.int32)
     weight = tl.load(node_logws + first + other, mask=drafted, other=0.0)
-    order = tl.where(drafted, packed(weight + 0.0, other), LEAST)  # the heavier first, equal ones as in the array
+    order = tl.where(
+        drafted, packed(key_of(weight + 0.0), other), LEAST
+    )  # the heavier first, equal ones as in the array
 
     node = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     here = node < q
     mine = (node > 0) & (node < size)
     my_parent = tl.load(parents + first + node, mask=mine, other=-2).to(tl.int32)
     my_weight = tl.load(node_logws + first + node, mask=mine, other=0.0)
-    my_order = packed(my_weight + 0.0, node)
+    my_order = packed(key_of(my_weight + 0.0), node)
     is_child = parent[None, :] == node[:, None]
     follows = (parent[None, :] == my_parent[:, None]) & (order[None, :] < my_order[:, None])
     child = tl.max(tl.where(is_child, order[None, :], LEAST), axis=1)

@@ -1,6 +1,6 @@
 """The whole verify in one Triton kernel, from logits to tokens: no probability tensor, only visited rows are read.
 
-`launch` is what Python calls; the kernel is `walk`; `order`, `row`, `candidates`, `search` and `draw` are its parts.
+`launch` is what Python calls; the kernel is `walk`; `row`, `candidates`, `search` and `draw` are its parts.
 """
 
 from ddtree.backends.fused.launch import READ, STOCK, Sizes, interpreted, missing, sample, verify

@@ -8,7 +8,8 @@ of the row, and they lie in the few strands whose maximum reaches it.
 import triton
 import triton.language as tl
 
-from ddtree.backends.fused.order import FADES, LEAST, float_of, key_of, packed, scaled
+from ddtree.kernels.order import LEAST, key_of, packed, value_of
+from ddtree.kernels.scaling import FADES, scaled
 
 
 @triton.jit
@@ -103,7 +104,7 @@ def filtered(ordered, many, top, top_k, top_p, min_p, row_total, ROOM: tl.conste
     slot = tl.arange(0, ROOM)
     here = tl.load(ordered + slot, mask=slot < many, other=LEAST)
     kept = slot < many
-    weight = tl.exp(float_of((here >> 32).to(tl.int32)) - top)
+    weight = tl.exp(value_of(here) - top)
     total = row_total
     if top_k > 0:
         kept = kept & (slot < top_k)

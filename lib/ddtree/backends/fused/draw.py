@@ -4,8 +4,8 @@
 import triton
 import triton.language as tl
 
-from ddtree.backends.fused.order import LEAST, float_of, token_of
 from ddtree.backends.fused.row import probability
+from ddtree.kernels.order import LEAST, place_of, value_of
 
 
 @triton.jit
@@ -45,9 +45,10 @@ def draw_from_candidates(
     """Of the `many` kept candidates; `sums` is room for their weights."""
     slot = tl.arange(0, ROOM)
     here = tl.load(ordered + slot, mask=slot < many, other=LEAST)
-    z = float_of((here >> 32).to(tl.int32))
-    weight = tl.where(slot < many, tl.div_rn(tl.div_rn(tl.div_rn(tl.exp(z - top), total), share), rest), 0.0)
-    left = tl.where(is_rejected(token_of(here), rejected, rejections), 0.0, weight)
+    weight = tl.where(
+        slot < many, tl.div_rn(tl.div_rn(tl.div_rn(tl.exp(value_of(here) - top), total), share), rest), 0.0
+    )
+    left = tl.where(is_rejected(place_of(here), rejected, rejections), 0.0, weight)
     if tl.max(left, axis=0) <= 0.0:
         left = weight
     weight = left.to(tl.float64)
@@ -59,12 +60,12 @@ def draw_from_candidates(
     final = tl.full([], 0, tl.int32)
     for block in range(0, many, BLOCK):
         mine = block + tl.arange(0, BLOCK)
-        tokens = token_of(tl.load(ordered + mine, mask=mine < many, other=LEAST))
+        tokens = place_of(tl.load(ordered + mine, mask=mine < many, other=LEAST))
         possible = tl.load(sums + mine, mask=mine < many, other=0.0) > 0
         running = tl.zeros([STEP, BLOCK], tl.float64)
         for start in range(0, many, STEP):
             slot_of_other = start + tl.arange(0, STEP)
-            other = token_of(tl.load(ordered + slot_of_other, mask=slot_of_other < many, other=LEAST))
+            other = place_of(tl.load(ordered + slot_of_other, mask=slot_of_other < many, other=LEAST))
             other_weight = tl.load(sums + slot_of_other, mask=slot_of_other < many, other=0.0)
             running += tl.where(other[:, None] <= tokens[None, :], other_weight[:, None], 0.0)
         crosses = possible & (tl.sum(running, axis=0) > goal)

@@ -4,9 +4,8 @@
 import triton
 import triton.language as tl
 
-from ddtree.backends.fused.order import key_of, packed, scaled
-
-LOG2_E = tl.constexpr(1.4426950408889634)
+from ddtree.kernels.order import key_of, packed
+from ddtree.kernels.scaling import scaled
 
 
 @triton.jit

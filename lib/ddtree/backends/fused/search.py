@@ -4,7 +4,8 @@
 import triton
 import triton.language as tl
 
-from ddtree.backends.fused.order import FADES, LEAST, SIGN, first_of, float_of, key_of, packed, scaled
+from ddtree.kernels.order import LEAST, SIGN, first_of, float_of, key_of, packed
+from ddtree.kernels.scaling import FADES, scaled
 
 
 @triton.jit
@@ -56,14 +57,7 @@ def cut_of(
         least = tl.full([ROWS], SIGN, tl.int32)
         largest = tl.full([ROWS], -SIGN, tl.int32)
         for start in range(0, vocab, ROWS * CHUNK):
-            tokens = start + column
-            inside = tokens < vocab
-            z = scaled(tl.load(row + tokens, mask=inside, other=float("-inf")), temperature, inverse)
-            key = key_of(z)
-            counts = inside & (packed(key, tokens) >= within)
-            weight = tl.where(counts, 1.0, 0.0)
-            if by_mass:
-                weight = tl.where(counts, tl.exp(z - top), 0.0)
+            key, counts, weight = _weighed(row, start + column, vocab, temperature, inverse, top, within, by_mass)
             above_one += tl.sum(tl.where(key >= one, weight, 0.0), axis=1).to(tl.float64)
             above_two += tl.sum(tl.where(key >= two, weight, 0.0), axis=1).to(tl.float64)
             above_three += tl.sum(tl.where(key >= three, weight, 0.0), axis=1).to(tl.float64)
@@ -108,6 +102,19 @@ def cut_of(
 
 
 @triton.jit
+def _weighed(row, tokens, vocab, temperature, inverse, top, within, by_mass):
+    """Keys of `tokens`, which of them count, being from `within` up, and what those weigh."""
+    inside = tokens < vocab
+    z = scaled(tl.load(row + tokens, mask=inside, other=float("-inf")), temperature, inverse)
+    key = key_of(z)
+    counts = inside & (packed(key, tokens) >= within)
+    weight = tl.where(counts, 1.0, 0.0)
+    if by_mass:
+        weight = tl.where(counts, tl.exp(z - top), 0.0)
+    return key, counts, weight
+
+
+@triton.jit
 def _among_equals(
     row,
     vocab,
@@ -129,14 +136,7 @@ def _among_equals(
     above = tl.zeros([ROWS], tl.float64)
     tl.debug_barrier()
     for start in range(0, vocab, ROWS * CHUNK):
-        tokens = start + column
-        inside = tokens < vocab
-        z = scaled(tl.load(row + tokens, mask=inside, other=float("-inf")), temperature, inverse)
-        key = key_of(z)
-        counts = inside & (packed(key, tokens) >= within)
-        weight = tl.where(counts, 1.0, 0.0)
-        if by_mass:
-            weight = tl.where(counts, tl.exp(z - top), 0.0)
+        key, counts, weight = _weighed(row, start + column, vocab, temperature, inverse, top, within, by_mass)
         above += tl.sum(tl.where(key > at, weight, 0.0), axis=1).to(tl.float64)
         equal = tl.sum((counts & (key == at)).to(tl.int32), axis=1)
         chunk = start // CHUNK + tl.arange(0, ROWS)

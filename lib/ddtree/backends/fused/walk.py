@@ -6,9 +6,10 @@ import triton.language as tl
 
 from ddtree.backends.fused.candidates import bound_of, filtered, gather, put_in_order
 from ddtree.backends.fused.draw import draw_from_candidates, draw_from_row
-from ddtree.backends.fused.order import LEAST
-from ddtree.backends.fused.row import LOG2_E, probability, survey, weigh, weigh_unfiltered
+from ddtree.backends.fused.row import probability, survey, weigh, weigh_unfiltered
 from ddtree.backends.fused.search import cut_of
+from ddtree.kernels.order import LEAST
+from ddtree.kernels.scaling import LOG2_E
 
 UNSPECIAL = ("q", "max_depth")  # one compilation serves trees of every size
 SMALL = (
