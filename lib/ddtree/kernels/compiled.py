@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 Key = tuple[Hashable, ...]
 
-_COMPILED: dict[Key, Any] = {}  # None in the interpreter, which compiles nothing
+_COMPILED: dict[tuple[torch.device, Key], Any] = {}  # None in the interpreter, which compiles nothing
 _DTYPE = attrgetter("dtype")
 
 
@@ -26,17 +27,30 @@ def start(
     """
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device):  # Triton compiles for the current device, and launches on its stream
-            _start(kernel, grid, arguments, (device, *key), warps)
+            _start(kernel, grid, arguments, device, key, warps)
     else:
-        _start(kernel, grid, arguments, (device, *key), warps)
+        _start(kernel, grid, arguments, device, key, warps)
 
 
-def _start(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], key: Key, warps: int) -> None:
-    compiled = _COMPILED.get(key)
+def _start(
+    kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], device: torch.device, key: Key, warps: int
+) -> None:
+    compiled = _COMPILED.get((device, key))
     if compiled is None:
-        _COMPILED[key] = kernel[grid](*arguments, num_warps=warps)
-    else:
-        compiled[(*grid, 1, 1)[:3]](*arguments)
+        _COMPILED[device, key] = kernel[grid](*arguments, num_warps=warps)
+        return
+    x, y, z = (*grid, 1, 1)[:3]
+    # As `compiled[x, y, z](*arguments)`, without what Triton gathers for its profilers' hooks: most of a launch.
+    stream = _stream_of()(device.index)
+    compiled.run(x, y, z, stream, compiled.function, compiled.packed_metadata, None, None, None, *arguments)
+
+
+@cache
+def _stream_of() -> Callable[[int], int]:
+    """The current stream of the device of a number, as Triton asks for it."""
+    from triton.runtime import driver  # lazily: triton may be absent
+
+    return driver.active.get_current_stream
 
 
 def dtypes(tensors: Iterable[Tensor]) -> tuple[torch.dtype, ...]:
