@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import toy_sglang as toy
+from ddtree.serving.mask import mask_cells
 from ddtree.serving.signatures import (
     PINNED,
     RELIED_UPON,
@@ -114,13 +115,28 @@ def test_the_mask_buffer_holds_trees_behind_a_full_context(hooks: Any, monkeypat
     server(monkeypatch, "DDTREE")
     widened = backend()
     hooks.widen_mask(None, widened, 2, 34)
-    assert widened.cuda_graph_custom_mask.shape == (2 * 17 * (64 + 34),)
+    reserved = 64 + 2 * 17  # of a request whose text fills the context
+    assert len(widened.cuda_graph_custom_mask) >= mask_cells(2 * reserved, 2, 17)
     drafter = SimpleNamespace(cuda_graph_custom_mask=None)
     hooks.widen_mask(None, drafter, 2, 34)
     server(monkeypatch, "DFLASH")
     stock = backend()
     hooks.widen_mask(None, stock, 2, 34)
     assert stock.cuda_graph_custom_mask.numel() == 2 * 17 * 64
+
+
+def test_a_drafter_without_graphs_keeps_its_dtype(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    embeddings = torch.ones(2, 3, dtype=torch.float16)
+    cast = {"input_embeds": embeddings.bfloat16(), "get_embedding": True}
+    drafter, target = (SimpleNamespace(is_draft_worker=is_draft) for is_draft in (True, False))
+    forward_batch = SimpleNamespace(input_embeds=embeddings)
+    server(monkeypatch, "DDTREE")
+    kept = hooks.keep_dtype(cast, drafter, forward_batch, None)
+    assert kept["input_embeds"] is embeddings
+    assert kept["get_embedding"]
+    assert hooks.keep_dtype(cast, target, forward_batch, None) is cast
+    server(monkeypatch, "DFLASH")
+    assert hooks.keep_dtype(cast, drafter, forward_batch, None) is cast
 
 
 def test_a_graph_captured_without_the_mask_is_an_error(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Five places of SGLang that a tree needs to behave otherwise; each hook does nothing unless the server runs DDTREE."""
+"""Six places of SGLang that a tree needs to behave otherwise; each hook does nothing unless the server runs DDTREE."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ def install() -> None:
     triton = "sglang.srt.layers.attention.triton_backend.TritonAttnBackend"
     runner = "sglang.srt.model_executor.runner.decode_cuda_graph_runner.DecodeCudaGraphRunner"
     sizing = "sglang.srt.mem_cache.allocation_sizing"
+    model = "sglang.srt.model_executor.model_runner.ModelRunner"
     for target, hook, kind in (
         (f"{speculative}.resolve_dflash_verify_mask_policy", ask_for_mask, HookType.AROUND),
         (f"{speculative}.validate_dflash_request", refuse_request, HookType.AROUND),
         (f"{sizing}.get_req_to_token_extra_context_len", widen_rows, HookType.AFTER),
         (f"{triton}.init_cuda_graph_state", widen_mask, HookType.AFTER),
         (f"{runner}.capture_one_shape", require_mask, HookType.AFTER),
+        (f"{model}._extend_forward_kwargs", keep_dtype, HookType.AFTER),
     ):
         HookRegistry.register(target, hook, kind)
 
@@ -54,11 +56,14 @@ def widen_rows(extra: int, server_args: Any, *args: Any, **kwargs: Any) -> int:
 
 
 def widen_mask(result: None, backend: Any, max_bs: int, max_num_tokens: int, *args: Any, **kwargs: Any) -> None:
-    """The mask's rows also hold the tree behind a text that fills the context."""
+    """Room for what a full batch may reserve, two widths behind a text that fills the context, and for its own nodes.
+
+    A verify that finds no room would bring a mask larger than the one that its graph copies it to.
+    """
     if not serving_ddtree() or backend.cuda_graph_custom_mask is None:
         return
     mask = backend.cuda_graph_custom_mask
-    cells = max_num_tokens * (backend.max_context_len + 2 * backend.num_draft_tokens)
+    cells = max_num_tokens * (backend.max_context_len + 3 * backend.num_draft_tokens)
     backend.cuda_graph_custom_mask = mask.new_zeros(max(cells, mask.numel()))
 
 
@@ -75,3 +80,10 @@ def require_mask(result: None, runner: Any, *args: Any, **kwargs: Any) -> None:
             "a verify graph was captured without the tree mask; it would attend causally over the flattened tree. "
             "Serve with --disable-cuda-graph and report this."
         )
+
+
+def keep_dtype(given: dict[str, Any], runner: Any, forward_batch: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Without a graph SGLang casts embeddings to bfloat16, which a drafter served in another dtype cannot multiply."""
+    if serving_ddtree() and runner.is_draft_worker and forward_batch.input_embeds is not None:
+        return {**given, "input_embeds": forward_batch.input_embeds}
+    return given

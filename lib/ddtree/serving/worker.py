@@ -119,6 +119,9 @@ class DDTreeWorker(DFlashWorkerV2):
         batch.seq_lens.record_stream(torch.cuda.current_stream())
         return self._round(batch, on_publish)
 
+    def _validate_phase1_sampling_support(self, batch: Any) -> None:
+        """DFLASH's warns that it would take the argmax; here the judge samples, or the server did not start."""
+
     def _first_tokens(self, logits_output: Any, forward_batch: Any) -> Tensor:
         """The token after a prompt, by the law and the coins of every later one."""
         batch = self.prefilling
