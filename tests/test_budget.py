@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import tiny_drafter, tiny_target
 
-FLAT = RoundCost((0, 8), (10.0, 10.0))
-STEEP = RoundCost((0, 8), (10.0, 90.0))
+FLAT = RoundCost((0, 8), (10.0, 10.0), alone_ms=9.0)
+STEEP = RoundCost((0, 8), (10.0, 90.0), alone_ms=9.0)
 PADDING = {"tokens": 0, "parents": -1, "depths": 0, "node_logws": -math.inf}
 PROMPTS = [[5, 1, 3], [6, 2, 4, 4], [7]]
 
@@ -29,7 +29,7 @@ def fields(tree: DraftTree) -> dict[str, list[object]]:
 
 
 def test_cost_is_linear_between_what_was_measured() -> None:
-    cost = RoundCost((0, 2, 6), (10.0, 12.0, 20.0))
+    cost = RoundCost((0, 2, 6), (10.0, 12.0, 20.0), alone_ms=9.0)
     assert cost.table().tolist() == [10, 11, 12, 14, 16, 18, 20]
     assert AutoBudget(cost).largest == 6
 
@@ -49,7 +49,13 @@ def test_cost_is_linear_between_what_was_measured() -> None:
 )
 def test_cost_that_cannot_be_is_refused(budgets: tuple[int, ...], ms: tuple[float, ...], named: str) -> None:
     with pytest.raises(ValueError, match=named):
-        RoundCost(budgets, ms)
+        RoundCost(budgets, ms, alone_ms=1.0)
+
+
+@pytest.mark.parametrize("alone_ms", [0.0, -1.0, math.nan, math.inf])
+def test_cost_of_a_round_alone_that_cannot_be_is_refused(alone_ms: float) -> None:
+    with pytest.raises(ValueError, match="a round without a draft takes a positive time"):
+        RoundCost((0, 4), (1.0, 2.0), alone_ms=alone_ms)
 
 
 def test_noise_is_levelled_out() -> None:
@@ -77,7 +83,7 @@ def test_first_fall_is_not_the_end_when_cost_rises_in_steps() -> None:
     """A second node costs 6 ms, the further six next to nothing: stopping at the first fall would stay at the root."""
     weights = [0.0, *[math.log(0.3)] * 2, *[math.log(0.05)] * 6]
     tree = DraftTree.from_parents([list(range(9))], [[-1] + [0] * 8], [weights])
-    cost = RoundCost((0, 1, 2, 8), (10.0, 16.0, 16.0, 16.1))
+    cost = RoundCost((0, 1, 2, 8), (10.0, 16.0, 16.0, 16.1), alone_ms=9.0)
     worth = [(1 + e) / c for e, c in zip(promised(tree)[0].tolist(), cost.table().tolist(), strict=True)]
     assert worth[1] < worth[0] < worth[8]
     assert AutoBudget(cost).sizes(tree, torch.ones(1)).tolist() == [9]
@@ -89,7 +95,7 @@ def test_sizes_are_the_best_of_all_budgets(seed: int, rises: list[float], trust:
     ms = [10.0]
     for rise in rises:
         ms.append(ms[-1] + rise)
-    auto = AutoBudget(RoundCost(tuple(range(9)), tuple(ms)))
+    auto = AutoBudget(RoundCost(tuple(range(9)), tuple(ms), alone_ms=9.0))
     for row, size in enumerate(auto.sizes(tree, torch.full((3,), trust)).tolist()):
         drafts = tree.node_logws[row, 1:].double().exp().cumsum(0)
         worth = [1 / ms[0], *((1 + trust * float(drafts[n - 1])) / ms[n] for n in range(1, 9))]
@@ -141,7 +147,7 @@ def chosen_texts(prompts: list[list[int]], seeds: list[int], cost: RoundCost) ->
 
 
 def test_text_does_not_depend_on_neighbours() -> None:
-    cost = RoundCost((0, 4, 8), (10.0, 11.0, 16.0))
+    cost = RoundCost((0, 4, 8), (10.0, 11.0, 16.0), alone_ms=9.0)
     together = chosen_texts(PROMPTS, [3, 4, 5], cost)
     assert together == [chosen_texts([p], [s], cost)[0] for p, s in zip(PROMPTS, [3, 4, 5], strict=True)]
 
@@ -151,7 +157,7 @@ def test_greedy_text_is_one_by_one_text_and_sizes_differ_by_round() -> None:
     drafter = tiny_drafter(target)
     options = {"sampling": SamplingParams(0.0), "max_new_tokens": 24}
     plain = generate(target, None, PROMPTS, strategy="autoregressive", **options)
-    auto = AutoBudget(RoundCost((0, 4, 8), (10.0, 11.0, 16.0)))
+    auto = AutoBudget(RoundCost((0, 4, 8), (10.0, 11.0, 16.0), alone_ms=9.0))
     trees = generate(target, drafter, PROMPTS, strategy="tree", budget=auto, **options)
     assert [answer.tokens for answer in trees] == [answer.tokens for answer in plain]
     assert len({step.tree_size for answer in trees for step in answer.steps}) > 1
@@ -161,6 +167,7 @@ def test_cost_measured_on_a_pair_is_one() -> None:
     target = tiny_target()
     cost = measure_round_cost(target, tiny_drafter(target), PROMPTS[:1], budgets=(0, 1, 4), tokens=4)
     assert cost.budgets == (0, 1, 4)
+    assert cost.alone_ms > 0
 
 
 def test_auto_measures_by_itself_and_another_word_is_refused() -> None:

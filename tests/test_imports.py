@@ -11,7 +11,8 @@ PACKAGE = Path(ddtree.__file__).parent
 ORDER = [
     {"kernels"},
     {"tree"},
-    {"budget", "clock", "retrieve"},
+    {"clock", "rest", "retrieve"},
+    {"budget"},
     {"sampling"},
     {"backends"},
     {"verify"},

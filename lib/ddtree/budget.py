@@ -1,4 +1,4 @@
-"""Adaptive budget: how many nodes of a draft tree are worth a wider verify pass, by expected tokens per millisecond.
+"""Adaptive budget: how many nodes of a draft tree are worth a wider verify pass, and whether a draft is worth its own.
 
 Invariant: a request's tree depends on its own drafts, its own past rounds and a table of costs that was measured
 before, never on a clock or a neighbour; so its text can be decoded again.
@@ -14,6 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from ddtree.rest import Rest
 from ddtree.tree import DraftTree
 
 PRIOR_DRAFTS = 8.0  # promised and accepted drafts that a request starts with: rounds it takes to sway the trust
@@ -25,15 +26,18 @@ class RoundCost:
 
     budgets: tuple[int, ...]  # ascending from 0
     ms: tuple[float, ...]  # never falling
+    alone_ms: float  # a round that drafts nothing: plain decoding
 
     def __post_init__(self) -> None:
-        """Raises ValueError for budgets that do not ascend from 0, or costs that are not positive or that fall."""
+        """Raises ValueError for budgets that do not ascend from 0, or costs that fall or are not positive, finite."""
         if self.budgets[:1] != (0,) or any(a >= b for a, b in pairwise(self.budgets)):
             raise ValueError(f"RoundCost.budgets are {self.budgets}; they must ascend from 0.")
         if len(self.ms) != len(self.budgets):
             raise ValueError(f"RoundCost has {len(self.ms)} costs for {len(self.budgets)} budgets; give one for each.")
         if not self.ms[0] > 0 or not all(a <= b < math.inf for a, b in pairwise(self.ms)):
             raise ValueError(f"RoundCost.ms are {self.ms}; they must be positive and never fall as the budget grows.")
+        if not 0 < self.alone_ms < math.inf:
+            raise ValueError(f"RoundCost.alone_ms is {self.alone_ms}; a round without a draft takes a positive time.")
 
     def table(self, device: torch.device | str = "cpu") -> Tensor:
         """float32 [largest budget + 1]: the cost of every budget from 0 on."""
@@ -56,6 +60,11 @@ class AutoBudget:
     def largest(self) -> int:
         """The budget that trees are built with before they are cut."""
         return self.cost.budgets[-1]
+
+    def start(self, requests: int, device: torch.device | str = "cpu") -> Choices:
+        """For a batch of requests without a past."""
+        prices = [ms / self.cost.alone_ms for ms in self.cost.table().tolist()]
+        return Choices(self, Trust.fresh(requests, device), [Rest(prices) for _ in range(requests)])
 
     def sizes(self, tree: DraftTree, trust: Tensor) -> Tensor:
         """int64 [bs]: nodes of each tree that are worth their cost, root included; of equal worth the fewest.
@@ -102,6 +111,42 @@ class Trust:
     def select(self, rows: Tensor) -> None:
         """Keep these rows alone, in this order."""
         self.promised, self.accepted = self.promised[rows], self.accepted[rows]
+
+
+@dataclass(slots=True)
+class Choices:
+    """What a batch in progress decides round by round, each row by its own past."""
+
+    auto: AutoBudget
+    trust: Trust
+    rests: list[Rest]
+
+    @property
+    def all_rest(self) -> bool:
+        """No row wants a draft, so that the drafter's pass can be left out."""
+        return all(rest.left for rest in self.rests)
+
+    def cut(self, tree: DraftTree) -> DraftTree:
+        """The nodes that are worth their cost; of a row that rests the root alone, as if it had not been drafted."""
+        sizes = self.auto.sizes(tree, self.trust.ratio)
+        if any(rest.left for rest in self.rests):
+            resting = torch.tensor([rest.left > 0 for rest in self.rests], device=sizes.device)
+            sizes = sizes.masked_fill(resting, 1)
+        return tree.cut(sizes)
+
+    def update(self, tree: DraftTree, accepted: Tensor, sizes: Sequence[int], emitted: Sequence[int]) -> None:
+        """A round's end: `tree` as it was verified and the drafts accepted of it (int [bs]).
+
+        `sizes` and `emitted` are each row's nodes and tokens, on the host.
+        """
+        self.trust.update(tree, accepted)
+        for rest, size, tokens in zip(self.rests, sizes, emitted, strict=True):
+            rest.update(size, tokens)
+
+    def select(self, rows: Tensor, on_host: Sequence[int]) -> None:
+        """Keep these rows alone, in this order; `on_host` holds the same numbers."""
+        self.trust.select(rows)
+        self.rests = [self.rests[row] for row in on_host]
 
 
 def smoothed(ms: Sequence[float]) -> tuple[float, ...]:

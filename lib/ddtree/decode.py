@@ -11,7 +11,7 @@ from typing import Literal, TypeVar, cast, get_args
 import torch
 from torch import Tensor
 
-from ddtree.budget import AutoBudget, RoundCost, Trust, smoothed
+from ddtree.budget import AutoBudget, RoundCost, smoothed
 from ddtree.clock import StageClock
 from ddtree.commit import Commit, finish_step, plan_commit
 from ddtree.interfaces import AnyDrafter, AnyTarget
@@ -101,7 +101,8 @@ def generate(
         sampling, max_new_tokens, seed: one for all requests, or one each. A request's coins depend on its own seed
             and step alone, so an int gives every request the same coins; None draws a fresh seed.
         budget, topk_cap: of the draft tree; "chain" and "autoregressive" do not read them. An AutoBudget chooses the
-            nodes of each request's tree round by round; "auto" measures the cost that it needs at every call.
+            nodes of each request's tree round by round, and none for a while where drafting costs more than it
+            brings; "auto" measures the cost that it needs at every call.
         draft_temperature: divides the draft logits; "match" is the request's own (1.0 for a greedy one, whose
             tree would otherwise be a chain).
         on_step: called after each round with everything it saw.
@@ -149,13 +150,13 @@ def generate(
     clock.lap(prefill, "prefill")
 
     active = list(range(len(ids)))
-    trust = Trust.fresh(len(ids), target.device)
+    choices = auto.start(len(ids), target.device) if auto is not None else None
     roots = torch.tensor([prompt[-1] for prompt in ids], device=target.device)
     number = 0
     while active:
         times: dict[str, float] = {}
         clock.restart()
-        if draft_session is None:
+        if draft_session is None or (choices is not None and choices.all_rest):
             tree = _root_alone(roots)
             times["draft"] = times["build"] = 0.0
         else:
@@ -164,8 +165,8 @@ def generate(
             tree = build_tree(
                 draft_logits, roots, budget=budget, topk_cap=topk_cap, draft_temperature=draft_temperatures
             )
-            if auto is not None:
-                tree = tree.cut(auto.sizes(tree, trust.ratio))
+            if choices is not None:
+                tree = choices.cut(tree)
             clock.lap(times, "build")
         tables = compile_retrieve(tree)
         coins, final_coins = step_coins(
@@ -183,8 +184,8 @@ def generate(
         features = session.commit(commit, lengths)
         if draft_session is not None:
             draft_session.extend(features, commit.lengths, lengths)
-        if auto is not None:
-            trust.update(tree, result.accept_count)
+        if choices is not None:
+            choices.update(tree, result.accept_count, sizes, lengths)
         running = _keep_tokens(done, active, emitted, sizes, limits, target.eos_ids, times)
         clock.lap(times, "commit")
         if on_step is not None:
@@ -195,7 +196,8 @@ def generate(
             active = [active[row] for row in running]
             roots, draft_temperatures = roots[rows], draft_temperatures[rows]
             session.select(rows)
-            trust.select(rows)
+            if choices is not None:
+                choices.select(rows, running)
             if draft_session is not None:
                 draft_session.select(rows)
     clock.stop()
@@ -234,7 +236,8 @@ def measure_round_cost(
     """Time whole rounds at each budget on these very models, for `AutoBudget`; a few seconds on a CPU.
 
     The prompts are decoded as one batch under each budget in turn, twice: the first time warms up, the medians are of
-    the second. Costs that fall as the budget grows are noise and levelled out.
+    the second. Costs that fall as the budget grows are noise and levelled out. `budgets` begin with 0, which is decoded
+    without the drafter and so gives the cost of a round alone.
     """
     medians: dict[str, list[float]] = {}
     for timed in (False, True):
@@ -255,7 +258,8 @@ def measure_round_cost(
                 for stage in STAGES:
                     medians.setdefault(stage, []).append(statistics.median(times[stage] for times in rounds))
     drafting = statistics.median(medians.pop("draft")[1:])  # a budget of 0 was decoded without; here it is chosen after
-    return RoundCost(tuple(budgets), smoothed([drafting + sum(rest) for rest in zip(*medians.values(), strict=True)]))
+    undrafted = [sum(stages) for stages in zip(*medians.values(), strict=True)]
+    return RoundCost(tuple(budgets), smoothed([drafting + ms for ms in undrafted]), alone_ms=undrafted[0])
 
 
 def _on_host(commit: Commit, tree: DraftTree) -> tuple[list[list[int]], list[int], list[int]]:

@@ -57,6 +57,40 @@ def test_rounds_equal_the_whole_context_at_once(drafter: Drafter, rows: list[int
             session.extend(*padded(new))
 
 
+@pytest.mark.parametrize("rows", [[0, 1, 2], [1], [2, 0]])
+@pytest.mark.parametrize("drafted_first", [True, False])
+def test_tokens_of_rounds_without_a_draft_wait_for_the_next(
+    drafter: Drafter, rows: list[int], drafted_first: bool
+) -> None:
+    """A row that grew by few tokens in a round has its next ones right behind them, not behind the fastest row's."""
+    starts, rounds = [5, 0, 9], [[1, 4, 2], [3, 1, 1], [2, 2, 4]]
+    known = [context(row, starts[row]) for row in rows]
+    session = drafter.open(*padded(known), room=12)
+    if drafted_first:
+        session.draft(torch.tensor(rows), 3)
+    for number in range(3):
+        new = [context(100 * number + row, rounds[row][number]) for row in rows]
+        known = [torch.cat(pair) for pair in zip(known, new, strict=True)]
+        session.extend(*padded(new))
+    logits = session.draft(torch.tensor(rows), 3)
+    for b, features in enumerate(known):
+        torch.testing.assert_close(logits[b], at_once(drafter, features, rows[b]), **NEAR)
+
+
+def test_room_is_enough_after_a_long_rest(drafter: Drafter) -> None:
+    """Room for 16: one token a round and row, after a round that brought one row four and the other one."""
+    known = [context(0, 3), context(1, 3)]
+    session = drafter.open(*padded(known), room=16)
+    session.draft(torch.tensor([7, 8]), 3)
+    for number, counts in enumerate([(1, 4), *[(1, 1)] * 12]):
+        new = [context(10 * number + row, count) for row, count in enumerate(counts)]
+        session.extend(*padded(new))
+        known = [torch.cat(pair) for pair in zip(known, new, strict=True)]
+    logits = session.draft(torch.tensor([7, 8]), 3)
+    for b, root in enumerate((7, 8)):
+        torch.testing.assert_close(logits[b], at_once(drafter, known[b], root), **NEAR)
+
+
 def test_features_and_root_and_position_all_matter(drafter: Drafter) -> None:
     features = context(0, 6)
     logits = at_once(drafter, features, 7)

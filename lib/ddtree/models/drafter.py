@@ -77,11 +77,16 @@ class DrafterSession:
     def extend(self, features: Tensor, lengths: Tensor, on_host: Sequence[int] | None = None) -> None:
         """Context rows of the tokens just committed: features [bs, m, F], `lengths[b]` of them real.
 
-        `on_host` holds the same numbers; without it the device is waited for.
+        They wait for the next pass, behind those of rounds that drafted nothing. `on_host` holds the same numbers as
+        `lengths`; without it the device is waited for.
         """
-        self._pending_on_host = lengths.tolist() if on_host is None else list(on_host)
+        new_on_host = lengths.tolist() if on_host is None else list(on_host)
+        features = features[:, : max(new_on_host)]
+        if any(self._pending_on_host):
+            features = self._behind_pending(features)
+        self._pending_on_host = [old + new for old, new in zip(self._pending_on_host, new_on_host, strict=True)]
         self._pending = features[:, : max(self._pending_on_host)]
-        self._pending_lengths = lengths
+        self._pending_lengths = self._pending_lengths + lengths
 
     def select(self, rows: Tensor) -> None:
         """Go on with these batch rows alone (int64 [n])."""
@@ -91,6 +96,14 @@ class DrafterSession:
         self._pending_on_host = self._pending_lengths.tolist()
         longest = max(self._pending_on_host, default=0)  # none at all once every request is done
         self._pending = self._pending.index_select(0, rows)[:, :longest]
+
+    def _behind_pending(self, features: Tensor) -> Tensor:
+        """Each row's pending features and these [bs, m, F] right behind them, [bs, pending + m, F]."""
+        bs, m, _ = features.shape
+        joined = torch.nn.functional.pad(self._pending, (0, 0, 0, m))
+        slots = self._pending_lengths[:, None] + torch.arange(m, device=features.device)
+        joined[torch.arange(bs, device=features.device)[:, None], slots] = features
+        return joined
 
     def _mask(self, n: int) -> Tensor:
         """Additive [bs, 1, block, keys]: a row sees its context, its real new rows and the block."""
