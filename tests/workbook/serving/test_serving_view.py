@@ -9,7 +9,15 @@ import torch
 from ddtree.workbook.params import ServingParams, SpeedParams
 from ddtree.workbook.records import RecordError, write_result
 from ddtree.workbook.serving import tables, view
-from ddtree.workbook.serving.findings import cost_name, greedy_summary, label, say_depth, say_greedy, short_cost_name
+from ddtree.workbook.serving.findings import (
+    cost_name,
+    greedy_summary,
+    label,
+    say_depth,
+    say_diversity,
+    say_greedy,
+    short_cost_name,
+)
 from ddtree.workbook.serving.rates import best_budgets, in_order
 from ddtree.workbook.serving.view import Serving
 from serving_record import (
@@ -173,6 +181,17 @@ def test_depth_is_free_or_is_said_not_to_be(serving: Serving) -> None:
     changed = serving.depth_is_free.assign(same=[False] + [True] * 7)
     assert say_depth(changed).startswith("7 of 8 texts with 100")
     assert "no cost is emulated" in say_depth(serving.depth_is_free.iloc[:0])
+
+
+def test_a_server_that_repeats_itself_is_named() -> None:
+    columns = ["name", "temperature", "samples", "distinct"]
+    rows = [["plain", 0.6, 32, 30], ["dflash", 0.6, 32, 28], ["plain", 1.0, 32, 32], ["dflash", 1.0, 32, 31]]
+    assert say_diversity(pd.DataFrame(rows, columns=columns)) == "Every server varies as the plain engine does."
+    rows[3][3] = 9  # greedy after a sampled first token
+    assert say_diversity(pd.DataFrame(rows, columns=columns)).endswith(
+        "mean nothing: DFLASH at T = 1 (9 of 32 differ, plain's 32)."
+    )
+    assert say_diversity(pd.DataFrame(rows[1::2], columns=columns)).startswith("No answers were compared")
 
 
 def test_a_cost_that_is_emulated_says_so() -> None:

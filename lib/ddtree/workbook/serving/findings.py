@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+VARIED = 0.5  # of plain's different answers, at least; one that is greedy after its first token has far fewer
 NEAR_TIE_NATS = 0.25  # two units in the last place of a bfloat16 logit between 16 and 32
 
 
@@ -77,3 +78,20 @@ def say_depth(depth_is_free: pd.DataFrame) -> str:
         for layers, here in depth_is_free.groupby("extra_layers")
     ]
     return f"{'; '.join(said)} are the plain engine's without them."
+
+
+def say_diversity(diversity: pd.DataFrame) -> str:
+    """Whether every server's answers vary as plain's do; one that repeats itself is rated for something easier."""
+    names = diversity["name"].unique()
+    if "plain" not in names or len(names) < 2:
+        return "No answers were compared with the plain engine's."
+    right = diversity[diversity["name"] == "plain"].set_index("temperature")["distinct"]
+    few = diversity[diversity["distinct"] < VARIED * diversity["temperature"].map(right)]
+    if few.empty:
+        return "Every server varies as the plain engine does."
+    said = [
+        f"{label(row['name'])} at T = {row['temperature']:g} ({row['distinct']} of {row['samples']} differ, plain's "
+        f"{right[row['temperature']]})"
+        for row in few.to_dict("records")
+    ]
+    return f"NOT sampled as it seems, so its rates there mean nothing: {'; '.join(said)}."
