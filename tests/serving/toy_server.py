@@ -44,9 +44,12 @@ def started(
         speculative_num_draft_tokens=width, speculative_draft_model_path="toy", random_seed=3,
         cuda_graph_config=SimpleNamespace(decode=decode),
     )  # fmt: skip
-    worker = module.DDTreeWorker(arguments, 0, None, 0, toy.TargetWorker(requests=requests, graphs=graphs))
-    worker.alloc_memory_pool()
-    worker.init_cuda_graphs()
+    target = toy.TargetWorker(requests=requests, graphs=graphs)
+    worker = module.DDTreeWorker(arguments, 0, None, 0, target)
+    # What was not made yet is None: as the scheduler does it, each step for the target and then for the worker.
+    for step in ("alloc_memory_pool", "init_attention_backends", "init_cuda_graphs"):
+        for one in (target.model_runner, worker):
+            getattr(one, step)()
     pool = worker.model_runner.token_to_kv_pool
 
     def on_cpu(pointers: Any, row_bytes: int, slots: Tensor, path: Tensor) -> None:

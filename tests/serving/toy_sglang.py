@@ -113,15 +113,23 @@ class Runner:
         self.req_to_token_pool: Any = None
         self.token_to_kv_pool: Any = None
         self.captured = Captured(graphs) if graphs else None
-        cells = max(graphs, default=0) * MOST_WIDTH * (CONTEXT + MOST_WIDTH)
-        mask = torch.ones(cells, dtype=torch.uint8) if graphs else None
-        self.attn_backend = SimpleNamespace(cuda_graph_custom_mask=mask)
+        self.most_rows = max(graphs, default=0) * MOST_WIDTH
+        self.attn_backend: Any = None
         self.sliding_window_size = None
         self.decode_cuda_graph_runner = None
 
     def alloc_memory_pool(self) -> None:
-        """As in SGLang, after the workers are made and before graphs are captured."""
+        """As in SGLang, after the workers are made and before attention is."""
         self.req_to_token_pool, self.token_to_kv_pool = self.pools
+
+    def init_attention_backends(self) -> None:
+        self.attn_backend = SimpleNamespace(cuda_graph_custom_mask=None)
+
+    def init_cuda_graphs(self) -> None:
+        """The target's graphs are captured before the drafter's."""
+        if self.captured is not None:
+            mask = torch.ones(self.most_rows * (CONTEXT + MOST_WIDTH), dtype=torch.uint8)
+            self.attn_backend.cuda_graph_custom_mask = mask
 
     def sample(self, *_: Any) -> Tensor:
         raise AssertionError("first tokens are the plugin's to draw")
@@ -201,8 +209,10 @@ class Worker:
         self._draft_block_spec_info = None
 
     def alloc_memory_pool(self) -> None:
-        self.model_runner.alloc_memory_pool()
         self.draft_model_runner.req_to_token_pool = self.model_runner.req_to_token_pool
+
+    def init_attention_backends(self) -> None:
+        """The drafter's, of which these stand-ins need nothing."""
 
     def init_cuda_graphs(self) -> None:
         self.draft_model_runner.tail = self._maybe_build_draft_sampler()
