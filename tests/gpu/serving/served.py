@@ -31,6 +31,7 @@ NEEDS = [
 ]
 
 BLOCK = 8  # of the drafter that ships
+BATCHES = [1, 2, 8, 32, 64]  # that decode under a graph; no more requests run at once
 PROMPTS = (
     "The capital of France is", "Once upon a time, in a village by the sea,", "def fibonacci(n):\n",
     "Photosynthesis is the process by which", "The three laws of thermodynamics are",
@@ -38,7 +39,7 @@ PROMPTS = (
 )  # fmt: skip
 EVERYONE = {
     "attention_backend": "triton", "sampling_backend": "pytorch", "grammar_backend": "none", "page_size": 1,
-    "context_length": 2048, "disable_prefill_cuda_graph": True, "max_running_requests": 64,
+    "context_length": 2048, "disable_prefill_cuda_graph": True, "max_running_requests": max(BATCHES),
     "mem_fraction_static": 0.8, "max_total_tokens": 200_000, "sleep_on_idle": True,
 }  # fmt: skip
 HALF = {"dtype": "float16"}
@@ -92,7 +93,7 @@ def ports_for(many: int) -> list[tuple[int, int]]:
 
 def launch_of(name: str, pair: Models, logs: Path, ports: tuple[int, int]) -> Launch:
     kind = KINDS[name]
-    params = ServingParams(batches=[1, 2, 8, 32, 64], server_arguments=EVERYONE | kind.own)
+    params = ServingParams(batches=BATCHES, server_arguments=EVERYONE | kind.own)
     words = arguments(kind.planned, params, pair, port=ports[0], nccl_port=ports[1])
     return Launch(name, (*SGLANG, *words), variables(kind.planned, params), ports[0], logs / f"{name}.log")
 

@@ -17,7 +17,7 @@ from ddtree.models.zoo import fetch, fetch_drafter
 from ddtree.serving.client import Client, HttpServer, RefusedError
 from ddtree.workbook.serving.folders import models
 from ddtree.workbook.serving.launch import started
-from served import NEEDS, PROMPTS, Asked, forget, launch_of, ports_for, together
+from served import BATCHES, NEEDS, PROMPTS, Asked, forget, launch_of, ports_for, together
 
 pytestmark = NEEDS
 
@@ -63,6 +63,16 @@ def test_texts_that_fill_the_context_end_there(servers: dict[str, HttpServer]) -
     ]
     answers = servers["tree"].answer([long, long[:500], long], sampling)
     assert [len(answer["output_ids"]) for answer in answers] == [66, 60, 66]
+
+
+@pytest.mark.servers("tree")
+def test_the_largest_batch_of_a_graph_fills_its_contexts(servers: dict[str, HttpServer]) -> None:
+    """The mask of such a verify is the longest that the graph's buffer must hold."""
+    many = max(BATCHES)
+    sampling = {"temperature": 0.0, "max_new_tokens": 66, "ignore_eos": True}
+    prompts = [[place % 1000 + 300 for place in range(1980)]] * many
+    answers = servers["tree"].answer(prompts, [sampling] * many)
+    assert [len(answer["output_ids"]) for answer in answers] == [66] * many
 
 
 def test_a_killed_server_serves_when_started_again(tmp_path: Path) -> None:
