@@ -167,7 +167,7 @@ def test_cost_measured_on_a_pair_is_one() -> None:
     target = tiny_target()
     cost = measure_round_cost(target, tiny_drafter(target), PROMPTS[:1], budgets=(0, 1, 4), tokens=4)
     assert cost.budgets == (0, 1, 4)
-    assert cost.alone_ms > 0
+    assert 0 < cost.alone_ms < cost.ms[0], "a draft costs something, however noisy the measurement"
 
 
 def test_auto_measures_by_itself_and_another_word_is_refused() -> None:

@@ -258,8 +258,8 @@ def measure_round_cost(
                 for stage in STAGES:
                     medians.setdefault(stage, []).append(statistics.median(times[stage] for times in rounds))
     drafting = statistics.median(medians.pop("draft")[1:])  # a budget of 0 was decoded without; here it is chosen after
-    undrafted = [sum(stages) for stages in zip(*medians.values(), strict=True)]
-    return RoundCost(tuple(budgets), smoothed([drafting + ms for ms in undrafted]), alone_ms=undrafted[0])
+    undrafted = smoothed([sum(stages) for stages in zip(*medians.values(), strict=True)])
+    return RoundCost(tuple(budgets), tuple(drafting + ms for ms in undrafted), alone_ms=undrafted[0])
 
 
 def _on_host(commit: Commit, tree: DraftTree) -> tuple[list[list[int]], list[int], list[int]]:
