@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import psutil
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -35,9 +36,19 @@ Found = TypeVar("Found")
 
 
 def wait_until(condition: Callable[[], Found], seconds: float, what: str) -> Found:
-    """The first true value of `condition`. Raises TimeoutError that names `what` and the last value seen."""
+    """The first true value of `condition`. Raises TimeoutError that names `what` and the last value seen.
+
+    An element that the page replaces while `condition` reads it is one not seen yet.
+    """
+
+    def seen() -> Found | None:
+        try:
+            return condition()
+        except StaleElementReferenceException:
+            return None
+
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (found := seen()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"Waited {seconds:g} s for {what}; last seen: {found!r}.")
         time.sleep(POLL_S)

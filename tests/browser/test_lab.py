@@ -473,8 +473,10 @@ def test_error_of_a_drawing_is_shown_until_the_next_success(lab: Lab, controls: 
         wait_for("bar of height 1", "bar of height 1")  # live, and still under DDTREE_LIVE=0
         assert len(lab.all(".widget-slider")) == len(lab.all(".widget-dropdown")) == 1
         slide(lab, "height", 3)
-        wait_until(lambda: lab.all(".widget-html pre"), PATIENCE_S, "the error to be shown")
-        assert "ValueError: too <high>" in lab.all(".widget-html pre")[0].text
+        shown = wait_until(
+            lambda: [error.text for error in lab.all(".widget-html pre")], PATIENCE_S, "the error to be shown"
+        )
+        assert "ValueError: too <high>" in shown[0]
         slide(lab, "height", 2)
         wait_for("bar of height 2", "bar of height 1")
         wait_until(lambda: not lab.all(".widget-html pre"), PATIENCE_S, "the error to go")

@@ -53,7 +53,7 @@ def test_c03_numpy_float_becomes_a_float() -> None:
 @pytest.mark.parametrize("model", PARAMS.values())
 def test_c03_papermill_gets_plain_values_alone(model: type[NotebookParams]) -> None:
     for value in model.from_mapping({}).to_plain().values():
-        assert type(value) in (str, int, float, list)
+        assert type(value) in (str, int, float, list, dict)
 
 
 # name, text after -p, what `papermill -p` makes of it, what YAML (a file, or `ddtree run -p`) makes of it

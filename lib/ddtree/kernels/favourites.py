@@ -50,7 +50,7 @@ def survey(
     tl.store(maxima + row * chunks + chunk, largest, mask=chunk < chunks)
     peak = tl.max(largest, axis=0)
     below = tl.where(peak == float("-inf"), 0.0, peak)
-    slope = tl.div_rn(LOG2_E + 0.0 * temperature, temperature)  # no division for each logit
+    slope = tl.div_rn(tl.full([], LOG2_E, tl.float32), temperature)  # no division for each logit
     mass = tl.sum(tl.sum(tl.exp2((x - below) * slope), axis=1), axis=0)  # NaN of NaN, and of +inf - +inf
     tl.store(peaks + row * parts + part, tl.div_rn(peak, temperature))
     tl.store(masses + row * parts + part, mass)
