@@ -46,7 +46,9 @@ class Room:
         return [line for line in lines if "input_ids" in line]
 
     def commands(self) -> list[list[str]]:
-        return [json.loads(path.read_text())["argv"] for path in self.place.glob("[0-9]*.json")]
+        """In the order in which servers began, so those of a group stand together."""
+        began = sorted(self.place.glob("[0-9]*.json"), key=lambda path: path.stat().st_mtime_ns)
+        return [json.loads(path.read_text())["argv"] for path in began]
 
     def alive(self) -> list[int]:
         """Processes of servers and their children that still run."""
