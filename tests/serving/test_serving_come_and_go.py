@@ -1,17 +1,13 @@
 """Requests that come and go, in graphs that pad: each has the text that it has alone."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import toy_sglang as toy
+from interpreted import printed_by
 from toy_server import Server, jobs_of_all_kinds, one_by_one, over_toys, started
 
-HERE = Path(__file__).parent
 GRAPHS = (1, 2, 4, 8)
 
 
@@ -39,14 +35,5 @@ def test_each_text_is_the_one_it_has_alone(
 
 
 def test_each_text_is_the_one_it_has_alone_with_the_builders_kernels() -> None:
-    """On a GPU trees come from kernels; in a process of its own, since Triton's interpreter is chosen at import."""
-    pytest.importorskip("triton")
-    path = f"{HERE}:{HERE.parent}/backends/interpreted"
-    run = subprocess.run(
-        [sys.executable, str(HERE / "come_and_go_interpreted.py")],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"},
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    assert run.stdout.split()[-3:] == ["6", "requests", "equal"]
+    """On a GPU trees come from kernels."""
+    assert printed_by("come_and_go_interpreted.py").split()[-3:] == ["6", "requests", "equal"]

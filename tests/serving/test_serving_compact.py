@@ -1,15 +1,9 @@
 """KV rows after compaction are those of the path, in place, with sources that are targets of later rows."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from ddtree.serving.compact import compact, compact_on_device, moves
-
-HERE = Path(__file__).parent
+from interpreted import printed_by
 
 
 def a_round(seed: int, bs: int = 6, q: int = 9, depth: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
@@ -58,11 +52,4 @@ def test_rows_of_no_whole_words_are_refused() -> None:
 
 
 def test_the_kernel_moves_the_same_rows() -> None:
-    """In a process of its own, since Triton's interpreter is chosen at import."""
-    pytest.importorskip("triton")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{HERE}:{HERE.parent}/backends/interpreted"}
-    run = subprocess.run(
-        [sys.executable, str(HERE / "compact_interpreted.py")], capture_output=True, text=True, env=environment
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    assert run.stdout.strip() == "equal in 4 rounds"
+    assert printed_by("compact_interpreted.py") == "equal in 4 rounds"

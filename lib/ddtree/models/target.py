@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ddtree.commit import Commit
 from ddtree.models.cache import RowCache
+from ddtree.models.messages import encode_message
 from ddtree.retrieve import tree_attention_mask, tree_positions
 from ddtree.tree import DraftTree
 
@@ -56,10 +57,7 @@ class Target:
 
     def encode(self, message: str) -> list[int]:
         """Token ids of one user message, ready for an answer, through the model's chat template if it has one."""
-        if self.tokenizer.chat_template is None:
-            return self.tokenizer(message)["input_ids"]
-        turns = [{"role": "user", "content": message}]
-        return self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"]
+        return encode_message(self.tokenizer, message)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of an answer, without special tokens."""

@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ddtree.models.messages import encode_message
+
 
 def encoded(messages: Sequence[str], target: Path) -> list[list[int]]:
     """One user message each, ready for an answer, through the chat template of the tokenizer in `target`, if any."""
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(target, local_files_only=True, trust_remote_code=False)
-    return [_encode(tokenizer, message) for message in messages]
-
-
-def _encode(tokenizer: Any, message: str) -> list[int]:
-    if tokenizer.chat_template is None:
-        return list(tokenizer(message)["input_ids"])
-    turns = [{"role": "user", "content": message}]
-    return list(tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"])
+    return [encode_message(tokenizer, message) for message in messages]
