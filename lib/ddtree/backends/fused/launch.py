@@ -24,7 +24,7 @@ class Sizes:
     """How the kernel cuts a row; all powers of two but `nucleus`. Hashed by identity, which costs nothing."""
 
     strands: int = 2048  # maxima kept of a row; as many as threads, or more, and below 2**15
-    tall: int = 2  # pieces of 16 bytes that a strand reads at a time
+    reach: int = 16  # tokens that a strand reads at a time, in pieces of 16 bytes
     pieces: int = 1024  # pieces that are searched for candidates at a time
     chunk: int = 128  # elements summed where the row is drawn from or searched; a warp's, so no sum crosses warps
     rows: int = 128  # chunks a tile
@@ -166,10 +166,11 @@ class _Cut:
 def _cut(sizes: Sizes, vocab: int, element_size: int) -> _Cut:
     chunks = _power_of_2_from(-(-vocab // sizes.chunk))
     sums = max(chunks, sizes.room)
+    width = 16 // element_size
     constants = (
         sizes.strands,
-        16 // element_size,
-        sizes.tall,
+        width,
+        sizes.reach // width,
         sizes.pieces,
         sizes.chunk,
         sizes.rows,

@@ -35,6 +35,7 @@ PARTS = (
     "skipped",
 )
 WARM_UP_TOKENS = 8
+WARM_UP_SIZES = 16  # batches up to this are of every smaller size as well, while their replies end
 Metrics = dict[str, list[dict[str, Any]]]
 Say = Callable[[str], object]
 
@@ -131,15 +132,19 @@ def _greedy(
 
 
 def _warm_up(params: ServingParams, servers: Sequence[Server], prompts: Sequence[Sequence[int]]) -> None:
-    """Every prompt once, and every batch at every temperature: what is made at first use is there then."""
-    seeds = range(max(params.batches))
+    """Every prompt once, and every batch at every temperature: what is made at first use is there then.
+
+    Replies of a batch end one after another, so that it shrinks as a measured one does.
+    """
     for server in servers:
         for prompt in prompts:
             server.ask([prompt], temperature=0.0, tokens=1, seeds=[0])
         for temperature in params.temperatures:
             for batch in params.batches:
-                asked = filled(prompts, batch, 0)
-                server.ask(asked, temperature=temperature, tokens=WARM_UP_TOKENS, seeds=seeds[:batch])
+                each = [{"max_new_tokens": WARM_UP_TOKENS * (1 + place % WARM_UP_SIZES)} for place in range(batch)]
+                server.running.client.together(
+                    filled(prompts, batch, 0), each=each, temperature=temperature, ignore_eos=True
+                )
 
 
 def _skip(metrics: Metrics, what: str, why: str) -> None:

@@ -8,11 +8,12 @@ import plotly.graph_objects as go
 from ddtree.workbook.plots.frames import require
 from ddtree.workbook.plots.panels import dress_panels
 from ddtree.workbook.plots.speed.common import EVERY_LINE, bars_of, microseconds, panels, size_name, times
-from ddtree.workbook.plots.theme import BLUE, GREEN, GREY, INK, ORANGE, SKY, TIMES, VERMILION
+from ddtree.workbook.plots.theme import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, TIMES, VERMILION
 
 ROW = 26  # pixels of a size
 COLOURS = {
     "ours: fused": BLUE,
+    "ours: fused, no wait": PURPLE,
     "ours: fused, graph": SKY,
     "ours: sgl": GREEN,
     "ours: reference": GREY,
