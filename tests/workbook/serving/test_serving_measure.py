@@ -118,6 +118,14 @@ def test_what_was_asked_is_what_the_rows_say(run: Run) -> None:
             assert ("sampling_seed" in sampling) == (row["method"] == "ddtree" and row["temperature"] > 0)
 
 
+def test_batches_of_the_warm_up_shrink_as_measured_ones_do(run: Run) -> None:
+    """Replies end one after another, so that what is made for a smaller batch is made before anything is timed."""
+    first = [line for line in run[0].asked() if line["layers"] == 2 and len(line["input_ids"]) == 4][:6]
+    assert [line["name"] for line in first] == [name for name in NAMES for _ in (0.0, 0.6)]
+    for line in first:
+        assert [sampling["max_new_tokens"] for sampling in line["sampling_params"]] == [8, 16, 24, 32]
+
+
 def test_alone_holds_what_the_server_counted(run: Run) -> None:
     counted = {"plain": (None, None), "dflash": (3, 7 / 3), "ddtree": (2, 7 / 2)}
     for row in run[1]["alone"]:
