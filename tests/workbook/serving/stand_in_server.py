@@ -94,7 +94,9 @@ if __name__ == "__main__":
     dies, _, died_of = os.environ.get("STAND_IN_DIES", "").partition(":")
     died_of = died_of if dies == method else ""
     child = subprocess.Popen(["sleep", "600"])
-    (place / f"{os.getpid()}.json").write_text(json.dumps({"argv": sys.argv, "pids": [os.getpid(), child.pid]}))
+    began = place / f"{os.getpid()}.json"
+    began.with_suffix(".part").write_text(json.dumps({"argv": sys.argv, "pids": [os.getpid(), child.pid]}))
+    began.with_suffix(".part").rename(began)  # whole, whenever it is looked for
     if dies == method and not died_of:
         print("torch.OutOfMemoryError: as it were", flush=True)
         sys.exit(3)
