@@ -5,14 +5,15 @@ from ddtree.serving.settings import Settings, verify_width
 
 
 def test_unset_variables_take_the_defaults() -> None:
-    assert Settings.from_environment({}) == Settings(budget=16, topk_cap=4, draft_temperature=1.0, backend="auto")
+    assert Settings.from_environment({}) == Settings(16, 4, 1.0, backend="auto", attention="auto")
 
 
 def test_every_variable_is_read() -> None:
     environment = {
         "DDTREE_BUDGET": "31", "DDTREE_TOPK_CAP": "2", "DDTREE_DRAFT_TEMPERATURE": "0.7", "DDTREE_BACKEND": "sgl",
+        "DDTREE_ATTENTION": "sglang",
     }  # fmt: skip
-    assert Settings.from_environment(environment) == Settings(31, 2, 0.7, "sgl")
+    assert Settings.from_environment(environment) == Settings(31, 2, 0.7, "sgl", "sglang")
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,7 @@ def test_every_variable_is_read() -> None:
         ("DDTREE_DRAFT_TEMPERATURE", "0", "above 0"),
         ("DDTREE_DRAFT_TEMPERATURE", "nan", "finite"),
         ("DDTREE_BACKEND", "greedy", "auto, fused, sgl, reference"),
+        ("DDTREE_ATTENTION", "flash", "auto, tree, sglang"),
     ],
 )
 def test_a_value_without_sense_is_refused(name: str, value: str, told: str) -> None:

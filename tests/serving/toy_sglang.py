@@ -20,7 +20,7 @@ from torch import Tensor
 
 VOCAB, HIDDEN, BLOCK, CONTEXT = 6, 5, 4, 64
 MOST_WIDTH = 17
-CALLER_MODULES = ("worker", "algorithm", "verify_input", "hooks")
+CALLER_MODULES = ("worker", "algorithm", "verify_input", "verify_attention", "hooks")
 
 
 class Mode(Enum):
@@ -31,6 +31,9 @@ class Mode(Enum):
 
     def is_extend(self) -> bool:
         return self is Mode.EXTEND
+
+    def is_target_verify(self) -> bool:
+        return self is Mode.TARGET_VERIFY
 
     def is_idle(self) -> bool:
         return self is Mode.IDLE
@@ -74,6 +77,43 @@ class Pool:
     v_buffer: list[Tensor]
     use_hnd: bool = False
     data_ptrs: Tensor = field(default_factory=lambda: torch.zeros(0))
+
+
+@dataclass
+class WriteLoc:
+    loc: Tensor
+    swa_loc: Tensor | None = None
+    full_loc: Tensor | None = None
+
+
+class AttentionKind(Enum):
+    DECODER = auto()
+    ENCODER_ONLY = auto()
+
+
+class AttentionLayer(torch.nn.Module):
+    """What the plugin reads of a layer that is nothing but attention."""
+
+    def __init__(self, heads: int, kv_heads: int, size: int) -> None:
+        super().__init__()
+        self.layer_id, self.scaling = 0, size**-0.5
+        self.tp_q_head_num, self.tp_k_head_num, self.tp_v_head_num = heads, kv_heads, kv_heads
+        self.qk_head_dim = self.v_head_dim = size
+        self.attn_type, self.is_cross_attention = AttentionKind.DECODER, False
+        self.logit_cap, self.xai_temperature_len, self.sliding_window_size = 0.0, -1, -1
+        self.k_scale = self.v_scale = None
+
+
+class TritonBackend:
+    """The target's attention, which answers with what it was given."""
+
+    dcp_size, enable_deterministic = 1, False
+
+    def __init__(self, pool: Any = None, metadata: Any = None) -> None:
+        self.token_to_kv_pool, self.forward_metadata = pool, metadata
+
+    def forward_extend(self, *given: Any, **asked: Any) -> tuple[str, Any, Any]:
+        return "stock", given, asked
 
 
 class Captured:
@@ -306,7 +346,9 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
         "sglang.kernels.ops.speculative.cache_locs": {"assign_extend_cache_locs_func": extend_locs},
         "sglang.kernels.ops.speculative.dflash": {"_prepare_dflash_draft_block_unchecked": prepare_block},
         f"{srt}.managers.scheduler": {"GenerationBatchResult": SimpleNamespace},
-        f"{srt}.mem_cache.memory_pool": {"MHATokenToKVPool": Pool},
+        f"{srt}.layers.attention.triton_backend": {"TritonAttnBackend": TritonBackend},
+        f"{srt}.layers.radix_attention": {"AttentionType": AttentionKind, "RadixAttention": AttentionLayer},
+        f"{srt}.mem_cache.memory_pool": {"MHATokenToKVPool": Pool, "KVWriteLoc": WriteLoc},
         f"{srt}.model_executor.cuda_graph_config": {"Backend": SimpleNamespace(DISABLED="disabled")},
         f"{srt}.model_executor.forward_batch_info": {
             "CaptureHiddenMode": HiddenMode, "ForwardBatch": SimpleNamespace, "ForwardMode": Mode,

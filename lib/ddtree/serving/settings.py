@@ -6,6 +6,7 @@ DDTREE_BUDGET             nodes of a draft tree beside its root (16); the verify
 DDTREE_TOPK_CAP           children of one node, at most (4)
 DDTREE_DRAFT_TEMPERATURE  divides the drafter's logits (1.0)
 DDTREE_BACKEND            the verify backend: auto, fused, sgl or reference (auto)
+DDTREE_ATTENTION          of a verify: tree, the project's kernel, sglang's own, or auto, the first if it can (auto)
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TypeVar
 
 Number = TypeVar("Number", int, float)
 BACKENDS = ("auto", "fused", "sgl", "reference")
+ATTENTIONS = ("auto", "tree", "sglang")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Settings:
     topk_cap: int = 4
     draft_temperature: float = 1.0
     backend: str = "auto"
+    attention: str = "auto"
 
     def __post_init__(self) -> None:
         if self.budget < 1:
@@ -40,6 +43,8 @@ class Settings:
             )
         if self.backend not in BACKENDS:
             raise ValueError(f'DDTREE_BACKEND is "{self.backend}"; it must be one of {", ".join(BACKENDS)}.')
+        if self.attention not in ATTENTIONS:
+            raise ValueError(f'DDTREE_ATTENTION is "{self.attention}"; it must be one of {", ".join(ATTENTIONS)}.')
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -50,6 +55,7 @@ class Settings:
             topk_cap=_number(environment, "DDTREE_TOPK_CAP", int, standard.topk_cap),
             draft_temperature=_number(environment, "DDTREE_DRAFT_TEMPERATURE", float, standard.draft_temperature),
             backend=environment.get("DDTREE_BACKEND", standard.backend),
+            attention=environment.get("DDTREE_ATTENTION", standard.attention),
         )
 
 

@@ -35,6 +35,7 @@ from ddtree.serving.judge import Judge, choose_backend
 from ddtree.serving.mask import mask_cells, write_tree_mask_on_device
 from ddtree.serving.seeds import Seeds
 from ddtree.serving.settings import Settings
+from ddtree.serving.verify_attention import choose_attention
 from ddtree.serving.verify_input import DDTreeVerifyInput
 
 
@@ -78,6 +79,11 @@ class DDTreeWorker(DFlashWorkerV2):
         if int(shard.num_added_elements) or int(shard.org_vocab_start_index):
             raise ValueError("DDTREE does not serve a target whose lm_head has added tokens or is split.")
         return weight[: int(shard.num_org_elements)]
+
+    def init_attention_backends(self) -> None:
+        """Before any graph is captured."""
+        super().init_attention_backends()
+        choose_attention(self.settings.attention, self.model_runner, self.width)
 
     def init_cuda_graphs(self) -> None:
         if self.model_runner.sliding_window_size is not None:

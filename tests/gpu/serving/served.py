@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,21 +43,23 @@ EVERYONE = {
     "mem_fraction_static": 0.8, "max_total_tokens": 200_000, "sleep_on_idle": True,
 }  # fmt: skip
 HALF = {"dtype": "float16"}
+STOCK_ATTENTION = {"DDTREE_ATTENTION": "sglang"}  # rounds as DFLASH's does, for comparison token by token
 EAGER = {"disable_cuda_graph": True, "disable_overlap_schedule": True}
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One server: its method, tree and arguments of its own."""
+    """One server: its method, tree, and arguments and variables of its own."""
 
     planned: Planned
     own: dict[str, Any]
+    variables: dict[str, str] = field(default_factory=dict)
 
 
 KINDS = {
     "plain": Kind(Planned("plain", "plain", None, None, 0), {}),
     "dflash": Kind(Planned("dflash", "dflash", None, None, 0), {}),
-    "chain": Kind(Planned("chain", "ddtree", BLOCK - 1, 1, 0), {}),
+    "chain": Kind(Planned("chain", "ddtree", BLOCK - 1, 1, 0), {}, STOCK_ATTENTION),
     "tree": Kind(Planned("tree", "ddtree", 16, 4, 0), {}),
     "eager": Kind(Planned("eager", "ddtree", 16, 4, 0), EAGER),
     "plain in float16": Kind(Planned("plain", "plain", None, None, 0), HALF),
@@ -95,7 +97,8 @@ def launch_of(name: str, pair: Models, logs: Path, ports: tuple[int, int]) -> La
     kind = KINDS[name]
     params = ServingParams(batches=BATCHES, server_arguments=EVERYONE | kind.own)
     words = arguments(kind.planned, params, pair, port=ports[0], nccl_port=ports[1])
-    return Launch(name, (*SGLANG, *words), variables(kind.planned, params), ports[0], logs / f"{name}.log")
+    told = variables(kind.planned, params) | kind.variables
+    return Launch(name, (*SGLANG, *words), told, ports[0], logs / f"{name}.log")
 
 
 def alone(server: HttpServer, asked: Sequence[Asked]) -> list[list[int]]:

@@ -3,6 +3,10 @@
 The first token of a text comes from its prompt, the second and third from walks over trees. In float16: in bfloat16 a
 logit of 16 to 32 is rounded to multiples of an eighth, by a verify pass otherwise than by a decode step, and thousands
 of samples would find that (they did, at T = 0.6), whatever the sampling.
+
+Filters are compared one at a time. With two in one request SGLang has two laws itself: its plain engine takes top-p of
+the whole distribution, its speculative verify of what top-k left, as the library does. So there the law is the
+library's own, and the plain engine's samples are a control.
 """
 
 from __future__ import annotations
@@ -13,8 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ddtree.sampling import target_probs
 from ddtree.serving.client import HttpServer
 from ddtree.workbook.law.goodness import smallest_departure
+from judged import rows_of
 from scipy import stats
 from served import NEEDS, PROMPTS
 
@@ -22,13 +28,15 @@ pytestmark = [*NEEDS, pytest.mark.servers("tree in float16", "plain in float16")
 
 SAMPLES, AT_ONCE = 6_000, 2_000
 LEAST = 20  # of both samples in one cell; smaller cells are pooled
-FITS = 1e-4  # p-value, of 12 comparisons
+FITS = 1e-4  # p-value, of 16 comparisons
 SETTINGS: dict[str, dict[str, float]] = {
     "T=0.6": {"temperature": 0.6},
     "T=1": {"temperature": 1.0},
-    "T=1, top-k 20, top-p 0.9": {"temperature": 1.0, "top_k": 20, "top_p": 0.9},
+    "T=1, top-k 20": {"temperature": 1.0, "top_k": 20},
+    "T=1, top-p 0.87": {"temperature": 1.0, "top_p": 0.87},
     "T=1, min-p 0.05": {"temperature": 1.0, "min_p": 0.05},
 }
+BOTH = {"temperature": 1.0, "top_k": 20, "top_p": 0.87}  # a p that no sum of likeliest tokens comes near
 OUTCOMES: dict[str, Callable[[Sequence[int]], Hashable]] = {
     "first token": lambda text: text[0],
     "second token": lambda text: text[1],
@@ -76,3 +84,23 @@ def test_another_temperature_is_rejected(servers: dict[str, HttpServer]) -> None
     )
     of = OUTCOMES["second and third"]
     assert compared([of(text) for text in ours], [of(text) for text in theirs])[0] < 1e-6
+
+
+def test_two_filters_follow_one_another(
+    servers: dict[str, HttpServer], record_property: Callable[[str, object], None]
+) -> None:
+    law = target_probs(rows_of(PROMPTS[1], [0]), **BOTH)[0].cpu()  # [V], of the first token
+    kept = law.nonzero()[:, 0].tolist()
+    found = {}
+    for name in ("tree", "plain"):
+        counts = Counter(text[0] for text in texts(servers[f"{name} in float16"], BOTH))
+        outside = SAMPLES - sum(counts[token] for token in kept)
+        wanted = [SAMPLES * float(law[token]) for token in kept]
+        fit = stats.chisquare([counts[token] for token in kept], [w * (1 - outside / SAMPLES) for w in wanted])
+        found[name] = outside, float(fit.pvalue)
+    print(f"{len(kept)} tokens are kept; outside them and p: {found}")
+    record_property("outside and p", found)
+    outside, p = found["tree"]
+    assert outside == 0
+    assert p > FITS
+    assert found["plain"][0] > SAMPLES / 100, "a control: the plain engine keeps more"

@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from attention_cases import a_case, right
 from ddtree import kernels
 from ddtree.backends.fused import missing
+from ddtree.serving.attention import tree_attention
 from ddtree.serving.coins import coins_on_device, round_coins
 from ddtree.serving.compact import compact, compact_on_device
 from ddtree.serving.drafter import Drafted, TreeDrafter
@@ -21,6 +23,15 @@ pytestmark = [
 
 BATCH, BLOCK, WIDTH, HIDDEN, VOCAB = 11, 8, 17, 64, 5003
 MASK = 3  # what a block holds behind its root
+Shape = tuple[list[int], int, int, int, int]
+SHAPES: list[Shape] = [  # prefix lengths, most nodes, heads, KV heads, numbers of a head
+    ([5, 130, 64], 9, 9, 3, 64),
+    ([0, 40], 17, 4, 4, 24),
+    ([70, 3], 65, 6, 2, 32),
+    ([1100, 1], 17, 8, 1, 128),
+    ([300, 300, 2000], 65, 32, 8, 128),
+    ([50, 700], 33, 4, 2, 256),
+]
 
 
 def a_drafter() -> TreeDrafter:
@@ -98,6 +109,32 @@ def test_the_mask_is_written_as_by_torch_operations() -> None:
     write_tree_mask(right, visible, lengths)
     write_tree_mask_on_device(found, visible, lengths)
     assert torch.equal(found, right)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "off"), [(torch.float32, 2e-5), (torch.float16, 2e-3), (torch.bfloat16, 2e-2)], ids=str
+)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_tree_attention_is_a_softmax(shape: Shape, dtype: torch.dtype, off: float) -> None:
+    lengths, nodes, heads, kv_heads, size = shape
+    sizes = {"most_nodes": nodes, "heads": heads, "kv_heads": kv_heads, "size": size}
+    case = a_case(nodes, lengths, **sizes, dtype=dtype, device="cuda")
+    torch.testing.assert_close(case.answer().double(), right(case), atol=off, rtol=off)
+
+
+def test_a_request_s_attention_is_the_same_in_every_batch() -> None:
+    lengths = [300, 40, 1000]
+    case = a_case(5, lengths, most_nodes=17, heads=9, kv_heads=3, size=64, dtype=torch.bfloat16, device="cuda")
+    together, nodes = case.answer(), case.visible.shape[1]
+    bounds, starts = case.prefix[0].tolist(), case.sight[1].tolist()
+    for b in range(len(lengths)):
+        own = slice(b * nodes, (b + 1) * nodes)
+        indptr = torch.tensor([0, lengths[b]], dtype=torch.int32, device="cuda")
+        sight = case.sight[0][starts[b] :], torch.zeros(2, dtype=torch.int64, device="cuda")
+        prefix = indptr, case.prefix[1][bounds[b] : bounds[b + 1]]
+        rows = case.q[own], case.k[own], case.v[own]
+        alone = tree_attention(*rows, case.pool, prefix, sight, nodes=nodes, scale=case.scale)
+        assert torch.equal(alone, together[own]), b
 
 
 @pytest.mark.skipif(missing("cuda") is not None, reason="the fused backend cannot run here")
