@@ -31,8 +31,8 @@ def held_by(server: HttpServer) -> int:
     import pynvml  # SGLang brings it
 
     port = server.url.rpartition(":")[2]
-    (leader,) = (p for p in psutil.process_iter(["cmdline"]) if {"--port", port} <= set(p.info["cmdline"] or ()))
-    family = {leader.pid, *(child.pid for child in leader.children(recursive=True))}
+    leaders = [p for p in psutil.process_iter(["cmdline"]) if {"--port", port} <= set(p.info["cmdline"] or ())]
+    family = {member.pid for leader in leaders for member in (leader, *leader.children(recursive=True))}
     pynvml.nvmlInit()
     on_gpu = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(0))
     return sum(process.usedGpuMemory for process in on_gpu if process.pid in family)
