@@ -52,7 +52,7 @@ def parts(folder: Path) -> Parts:
 
 def test_a_part_holds_its_own_rows_alone(parts: Parts) -> None:
     kernels, live = (part["metrics"] for part in parts)
-    assert set(kernels) == {"copy_bytes_per_s", "stages", "builders", "verify", "skipped"}
+    assert set(kernels) == {"copy_bytes_per_s", "stages", "builders", "verify", "attention", "skipped"}
     assert set(live) == {"models", "rounds", "chain", "skipped"}
 
 

@@ -10,6 +10,7 @@ import torch
 
 from ddtree.sampling import SamplingParams
 from ddtree.workbook.params import SpeedParams
+from ddtree.workbook.speed.attention import measure_attention
 from ddtree.workbook.speed.chain import measure_chain
 from ddtree.workbook.speed.floors import measure_bandwidth
 from ddtree.workbook.speed.inputs import Sizes
@@ -32,7 +33,7 @@ def measure_speed(params: SpeedParams, *, say: Say = print) -> dict[str, Any]:
 
 
 def measure_kernels(params: SpeedParams, *, say: Say = print) -> dict[str, Any]:
-    """What needs no model: the copy bandwidth in bytes per second; rows of stages, builders and verify pipelines."""
+    """What needs no model: bytes per second of a copy; rows of stages, builders, verify pipelines and attention."""
     device = _device(params)
     bandwidth = measure_bandwidth(device)
     say(f"copy: {bandwidth.bytes_per_s / 1e9:.0f} GB/s, read and written")
@@ -54,11 +55,16 @@ def measure_kernels(params: SpeedParams, *, say: Say = print) -> dict[str, Any]:
     stages, builders = measure_stages(grid, sampling=filtered, skipped=skipped, **common)
     filters = {f"top-k {params.top_k}, top-p {params.top_p:g}": filtered, "no filter": plain}
     verify, not_run = measure_verify(grid, filters, **common)
+    skipped += not_run
+    del common["dtype"]
+    common |= {"depth": params.depth, "topk_cap": params.topk_cap}
+    attention, not_run = measure_attention(params.batches, params.budgets, **common)
     return {
         "copy_bytes_per_s": bandwidth.bytes_per_s,
         "stages": stages,
         "builders": builders,
         "verify": verify,
+        "attention": attention,
         "skipped": skipped + not_run,
     }
 

@@ -14,7 +14,10 @@ from typing import Any
 
 from ddtree.workbook.records import RESULT_NAME, RecordError, read_result, write_text
 
-OF = {"kernels": ("stages", "builders", "verify"), "live": ("models", "rounds", "chain")}  # what each part measures
+OF = {
+    "kernels": ("stages", "builders", "verify", "attention"),
+    "live": ("models", "rounds", "chain"),
+}  # what each part measures
 APART = ("out_dir",)  # parameters that may differ
 SAME_MACHINE = ("gpu", "cpu")
 SAID = ("finished_utc", "wall_s", "git_revision", "environment")  # of each part

@@ -1,4 +1,4 @@
-"""How others verify a tree: SGLang's stock pipeline and its DFlash path, each on the same logits and coins as ours."""
+"""How others verify a tree: SGLang's stock pipeline, its DFlash path and its attention, on the same inputs as ours."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from torch import Tensor
 from ddtree.backends import sgl
 from ddtree.sampling import SamplingParams
 from ddtree.workbook.speed.inputs import Scene
+from ddtree.workbook.speed.layers import Layer
 
-DFLASH_MODULE = "sglang.srt.speculative.dflash_utils"  # of SGLang 0.5.16
+DFLASH_MODULE = "sglang.srt.speculative.dflash_utils"  # of SGLang 0.5.16, as the next
+EXTEND_MODULE = "sglang.kernels.ops.attention.extend_attention"
 
 
 def stock_missing(device: torch.device) -> str | None:
@@ -22,13 +24,21 @@ def stock_missing(device: torch.device) -> str | None:
 
 def dflash_missing(device: torch.device) -> str | None:
     """Why SGLang's DFlash verify cannot run here, or None."""
-    reason = sgl.missing(device.type)
-    if reason is not None:
-        return reason
+    return sgl.missing(device.type) or _unimported(DFLASH_MODULE, "DFlash verify")
+
+
+def extend_missing(device: torch.device) -> str | None:
+    """Why SGLang's extend attention cannot run here, or None."""
+    if device.type != "cuda":
+        return f"SGLang's extend attention runs on CUDA tensors, and these are on {device.type}"
+    return _unimported(EXTEND_MODULE, "extend attention")
+
+
+def _unimported(module: str, what: str) -> str | None:
     try:
-        importlib.import_module(DFLASH_MODULE)
+        importlib.import_module(module)
     except Exception as error:  # half of SGLang is imported here, and any of it may be absent
-        return f"SGLang's DFlash verify cannot be imported: {type(error).__name__}: {error}"
+        return f"SGLang's {what} cannot be imported: {type(error).__name__}: {error}"
     return None
 
 
@@ -68,6 +78,17 @@ def dflash_verify(scene: Scene, sampling: SamplingParams) -> Tensor:
         uniform_top_k_value=sampling.top_k or None,
     )
     return _walk(scene, probs)
+
+
+def extend_attention(layer: Layer) -> Tensor:
+    """SGLang's attention of a verify, as its Triton backend calls it: keys and values copied together first."""
+    forward = importlib.import_module(EXTEND_MODULE).extend_attention_fwd
+    out = torch.empty(layer.q.shape, dtype=layer.q.dtype, device=layer.q.device)
+    forward(
+        layer.q, layer.k.contiguous(), layer.v.contiguous(), out, *layer.pool, layer.rows, layer.indptr,
+        layer.indices, layer.mask, True, layer.mask_starts, layer.nodes, 1.0, 1.0, layer.scale,
+    )  # fmt: skip
+    return out
 
 
 def _walk(scene: Scene, probs: Tensor) -> Tensor:

@@ -17,6 +17,15 @@ def verify_table(verify: pd.DataFrame) -> Styler:
     return plain(shown)
 
 
+def attention_table(attention: pd.DataFrame) -> Styler:
+    """Each kernel at each model, prefix, batch and budget: microseconds of a layer and its ratio to ours."""
+    shown = attention[["model", "prefix", "batch", "budget", "attention"]].copy()
+    shown["µs a layer"] = _with_interval(attention, "us", "{:,.1f}")
+    shown["over ours"] = _with_interval(attention, "over_ours", "{:.2f}")
+    shown["floors"] = (attention["us"] / attention["floor_us"]).map("{:,.1f}".format)
+    return plain(shown)
+
+
 def rounds_table(rounds: pd.DataFrame) -> Styler:
     """Milliseconds of each stage and the share of overhead, a line for each model, batch and budget."""
     keys = ["model", "batch", "budget"]

@@ -13,7 +13,7 @@ from ddtree.workbook.paths import resolve
 from ddtree.workbook.records import RecordError, read_result
 from ddtree.workbook.speed.measure import measure_speed
 
-PARTS = ("stages", "builders", "verify", "rounds", "chain")
+PARTS = ("stages", "builders", "verify", "attention", "rounds", "chain")
 NAMED = ("torch", "triton", "transformers", "sglang", "dflash")  # packages that a time depends on
 NOT_SHOWN = ("out_dir", "recorded", "prompts", "live_models")  # of a record's parameters
 
@@ -28,6 +28,7 @@ class Speed:
     stages: pd.DataFrame
     builders: pd.DataFrame
     verify: pd.DataFrame
+    attention: pd.DataFrame
     rounds: pd.DataFrame
     chain: pd.DataFrame
     skipped: pd.DataFrame
