@@ -97,6 +97,8 @@ def _server(name: str, extra_layers: int, topk_cap: int) -> dict[str, Any]:
         "command": f"python -m sglang.launch_server --model-path model-{extra_layers}",
         "start_s": 80.0,
         "url": None,
+        "git_revision": "0123456789abcdef",
+        "ready_utc": "2026-11-30T05:54:00+00:00",
     }
 
 

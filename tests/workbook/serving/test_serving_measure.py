@@ -35,7 +35,7 @@ def room(quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Room:
 
 @pytest.fixture(scope="module")
 def run(quick: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Room, Metrics, list[Metrics]]:
-    """One whole run of two groups: its room, its rows, and what was kept after each group."""
+    """One whole run of two groups: its room, its rows, and what was kept after each part."""
     place = tmp_path_factory.mktemp("serving")
     room = made_room(place)
     kept: list[Metrics] = []
@@ -206,11 +206,15 @@ def test_diversity_counts_different_texts_once_in_the_first_group(run: Run) -> N
     assert rows["plain"]["distinct"] == 2, "four at once and then two, and the stand-in draws once a request"
 
 
-def test_each_group_is_kept_before_the_next_begins(run: Run) -> None:
+def test_each_part_is_kept_before_the_next_begins(run: Run) -> None:
     kept = run[2]
-    assert [sorted({row["extra_layers"] for row in rows["alone"]}) for rows in kept] == [[0], [0, 3]]
+    parts = ("alone", "greedy", "together", "diversity")
+    filled = [[part for part in parts if any(row.get("extra_layers", 0) == 0 for row in rows[part])] for rows in kept]
+    assert filled[:4] == [list(parts[:n]) for n in range(1, 5)], "one part after another"
+    groups = [sorted({row["extra_layers"] for row in rows["alone"]}) for rows in kept]
+    assert groups == [[0]] * 4 + [[0, 3]] * 3, "answers are compared once"
     assert kept[0]["depth_is_free"] == []
-    assert kept[1] == run[1]
+    assert kept[-1] == run[1]
     assert run[1]["skipped"] == []
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ddtree.workbook.machine import git_revision
 from ddtree.workbook.params import ServingParams
 from ddtree.workbook.serving.ask import Server
 from ddtree.workbook.serving.command import arguments, shown, variables
@@ -65,6 +67,8 @@ def _servers(
             "layers": layers,
             "command": commands.get(server.name, ""),
             "start_s": server.running.start_s,
+            "git_revision": git_revision(),  # a record may be added to later, by other code
+            "ready_utc": datetime.now(UTC).isoformat(timespec="seconds"),
             "url": attached_to.get(server.name),
         }
         for server in servers

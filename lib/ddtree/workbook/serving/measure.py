@@ -52,7 +52,7 @@ def measure_serving(
     """Lists of rows by part, in seconds and tokens.
 
     Args:
-        keep: called with everything measured so far after each group, so that a later failure costs one group.
+        keep: called with everything measured so far after each part of a group, so that a later failure costs a part.
         before: such rows of earlier groups, which these are added to.
         logs: folder of the servers' logs; OUT_DIR/logs without it.
         program: what is started with a server's arguments.
@@ -77,37 +77,43 @@ def measure_serving(
             say(label)
             with group(params, extra_layers, (target, drafter), logs, program, say) as (servers, rows):
                 metrics["servers"] += rows
-                _measure_group(params, servers, prompts, metrics, say)
-            metrics["depth_is_free"] = depth_rows(metrics["plain_greedy"])
-            keep(metrics)
+                say("all servers are ready")
+
+                def done(what: str) -> None:
+                    say(what)
+                    metrics["depth_is_free"] = depth_rows(metrics["plain_greedy"])
+                    keep(metrics)
+
+                _measure_group(params, servers, prompts, metrics, done)
     return metrics
 
 
 def _measure_group(
-    params: ServingParams, servers: Sequence[Server], prompts: Sequence[Sequence[int]], metrics: Metrics, say: Say
+    params: ServingParams, servers: Sequence[Server], prompts: Sequence[Sequence[int]], metrics: Metrics, done: Say
 ) -> None:
+    """`done` is told of each part once its rows are there."""
     common: dict[str, Any] = {"temperatures": params.temperatures, "seed": params.seed}
     largest = max(params.batches)
     _warm_up(params, servers, prompts)
-    say("all servers are warm")
     if 1 in params.batches:
         alone = measure_alone(servers, prompts, tokens=params.max_new_tokens, **common)
         metrics["alone"] += alone.rows
         metrics["histograms"] += alone.histograms
-        say("one request at a time")
-        _greedy(servers, prompts, alone.greedy, metrics, say)
+        done("one request at a time")
+        _greedy(servers, prompts, alone.greedy, metrics)
+        done("greedy texts compared")
     else:
         _skip(metrics, "batch 1, histograms and the greedy regression", "1 is not among `batches`")
     if several := [batch for batch in params.batches if batch > 1]:
         metrics["together"] += measure_together(
             servers, prompts, batches=several, repeats=params.repeats, tokens=params.max_new_tokens, **common
         )
-        say(f"{', '.join(map(str, several))} requests at once")
+        done(f"{', '.join(map(str, several))} requests at once")
     if params.samples and not metrics["diversity"]:
         metrics["diversity"] += measure_diversity(
             servers, prompts[0], samples=params.samples, at_once=largest, **common
         )
-        say(f"{params.samples} answers to one prompt")
+        done(f"{params.samples} answers to one prompt")
 
 
 def _greedy(
@@ -115,7 +121,6 @@ def _greedy(
     prompts: Sequence[Sequence[int]],
     ids: Mapping[tuple[str, int], tuple[int, ...]],
     metrics: Metrics,
-    say: Say,
 ) -> None:
     plain = next((server for server in servers if server.planned.method == "plain"), None)
     if plain is None or not ids:
@@ -128,7 +133,6 @@ def _greedy(
     ]
     others = [server for server in servers if server is not plain]
     metrics["greedy"] += measure_greedy(plain, others, prompts, ids)
-    say("greedy texts compared")
 
 
 def _warm_up(params: ServingParams, servers: Sequence[Server], prompts: Sequence[Sequence[int]]) -> None:

@@ -1,7 +1,7 @@
 """`python -m ddtree.workbook.serving.record PARAMS.yaml OUT_DIR` measures without Jupyter, into OUT_DIR/result.json.
 
-The record is written anew after each group of servers, so that what stops a later group leaves the earlier ones. An
-OUT_DIR that holds a record of the same parameters but other `extra_layers` is added to.
+The record is written anew after each part of a group of servers, so that what stops it leaves what was measured. An
+OUT_DIR that holds a record of the same parameters is added to: groups of other `extra_layers` stay as they are.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main(arguments: list[str], *, program: Sequence[str] = SGLANG) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; every server is stopped, and the groups that were done are kept.", file=sys.stderr)
+        print("interrupted; every server is stopped, and what was measured is kept.", file=sys.stderr)
         return 130
     return 0
 

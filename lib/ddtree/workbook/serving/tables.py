@@ -17,13 +17,15 @@ COMMAND_WIDTH = 84  # characters of a line of a command
 
 
 def servers_table(servers: pd.DataFrame) -> Styler:
-    """What ran, a row for each step cost: layers, and the seconds until its servers were ready."""
+    """What ran, a row for each step cost: layers, seconds until its servers were ready, the day and the commit."""
     rows = []
     for extra_layers, here in servers.groupby("extra_layers"):
         ready = pd.to_numeric(here["start_s"]).dropna()
         row = {"layers": ", ".join(map(str, here["layers"].unique())), "identity layers among them": extra_layers}
         row |= {"servers": ", ".join(map(label, here["name"]))}
-        rows.append(row | {"ready after": f"{ready.min():.0f} to {ready.max():.0f} s" if len(ready) else "ran already"})
+        row["ready after"] = f"{ready.min():.0f} to {ready.max():.0f} s" if len(ready) else "ran already"
+        made = here[["ready_utc", "git_revision"]].dropna().drop_duplicates("git_revision").to_dict("records")
+        rows.append(row | {"measured": "; ".join(f"{at['ready_utc'][:10]} at {at['git_revision'][:7]}" for at in made)})
     return plain(pd.DataFrame(rows))
 
 

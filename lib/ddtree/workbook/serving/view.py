@@ -20,7 +20,19 @@ LAST_RUN = "docs/h200/serving.json"
 NOTEBOOK = "04_serving"
 KEYS = ["extra_layers", "name", "method", "budget"]
 COLUMNS = {
-    "servers": ["name", "method", "budget", "topk_cap", "extra_layers", "layers", "command", "start_s", "url"],
+    "servers": [
+        "name",
+        "method",
+        "budget",
+        "topk_cap",
+        "extra_layers",
+        "layers",
+        "command",
+        "start_s",
+        "url",
+        "git_revision",
+        "ready_utc",
+    ],
     "alone": [*KEYS, "temperature", "prompt", "tokens", "total_s", "first_token_s", "rounds", "acceptance"],
     "together": [*KEYS, "temperature", "batch", "repeat", "tokens", "wall_s", "first_token_s", "rounds", "requests"],
     "histograms": [*KEYS, "temperature", "counts"],
