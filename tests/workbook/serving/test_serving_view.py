@@ -226,7 +226,7 @@ def test_tables_name_the_emulated_cost_and_hold_the_numbers(serving: Serving) ->
     assert head == ["step cost", "T", "plain step", "DFLASH", "DDTREE 16", "DDTREE 32"]
     assert first[2:4] == ["1.00 ms", "3.00 ms, 3.00"]
     head, first, second = rows_of(tables.servers_table(serving.servers))
-    assert second == ["130", "100", "plain, DFLASH, DDTREE 16, DDTREE 32", "80 to 80 s", "2026-11-30 at 0123456"]
+    assert second == ["130", "100", "plain, DFLASH, DDTREE 16, DDTREE 32", "80 to 80 s", "2026-11-30, 0123456"]
     earlier = serving.servers.assign(git_revision=None, ready_utc=None)  # a record of before they were noted
     assert rows_of(tables.servers_table(earlier))[1][-1] == ""
 

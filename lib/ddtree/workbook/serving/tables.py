@@ -21,11 +21,11 @@ def servers_table(servers: pd.DataFrame) -> Styler:
     rows = []
     for extra_layers, here in servers.groupby("extra_layers"):
         ready = pd.to_numeric(here["start_s"]).dropna()
-        row = {"layers": ", ".join(map(str, here["layers"].unique())), "identity layers among them": extra_layers}
+        row = {"layers": ", ".join(map(str, here["layers"].unique())), "identity layers": extra_layers}
         row |= {"servers": ", ".join(map(label, here["name"]))}
         row["ready after"] = f"{ready.min():.0f} to {ready.max():.0f} s" if len(ready) else "ran already"
         made = here[["ready_utc", "git_revision"]].dropna().drop_duplicates("git_revision").to_dict("records")
-        rows.append(row | {"measured": "; ".join(f"{at['ready_utc'][:10]} at {at['git_revision'][:7]}" for at in made)})
+        rows.append(row | {"measured": "; ".join(f"{at['ready_utc'][:10]}, {at['git_revision'][:7]}" for at in made)})
     return plain(pd.DataFrame(rows))
 
 
