@@ -4,7 +4,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 from ddtree.decode import STAGES
-from ddtree.workbook.plots import draw_builders, draw_chain, draw_rounds, draw_stages, draw_verify
+from ddtree.workbook.plots import draw_attention, draw_builders, draw_chain, draw_rounds, draw_stages, draw_verify
 from ddtree.workbook.plots.speed.common import microseconds, times
 
 PLACES = [(1000, 1, 16), (1000, 1, 64), (2000, 8, 16), (2000, 8, 64)]
@@ -96,6 +96,30 @@ def test_verify_without_a_peer_says_what_ours_takes() -> None:
     assert title_of(figure) == "V 2,000, batch 8, budget 64: reference takes 10 µs"
 
 
+def attention(*kernels: str) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {"attention": name, "model": model, "prefix": prefix, "batch": 4, "budget": 16, "floor_us": 1.5}
+            | around("us", 10.0 * (k + 1))
+            | around("over_ours", 1.0 + k * prefix / 1000)
+            for model in ("small", "large")
+            for prefix in (500, 2000)
+            for k, name in enumerate(kernels)
+        ]
+    )
+
+
+def test_attention_says_the_range_of_ratios_and_draws_each_model() -> None:
+    figure = draw_attention(attention("ours: tree attention", "SGLang extend"))
+    assert title_of(figure) == "SGLang's extend kernel takes 1.5 to 3× as long as ours"
+    assert [list(trace.x) for trace in traces(figure, "SGLang extend")] == [[20.0, 20.0]] * 2
+    assert [list(trace.x) for trace in traces(figure, "floor")] == [[1.5, 1.5]] * 2
+    assert traces(figure, "SGLang extend")[0].y[1] == "2,000 tokens, batch 4, budget 16"
+    assert [note.text for note in figure.layout.annotations[:2]] == ["heads of small", "heads of large"]
+    alone = draw_attention(attention("ours: tree attention"))
+    assert title_of(alone) == "heads of large, 2,000 tokens, batch 4, budget 16: 10 µs a layer"
+
+
 def test_rounds_are_stacked_and_their_overhead_written_beside() -> None:
     ms = dict.fromkeys(STAGES, 1.0) | {"verify": 16.0}
     parts = ms | {"overhead": 4.0, "round": 21.0}
@@ -136,7 +160,13 @@ def test_whole_calls_side_by_side_at_each_temperature() -> None:
 
 
 @pytest.mark.parametrize(
-    ("draw", "frame"), [(draw_stages, stages()), (draw_verify, verify("ours: fused")), (draw_chain, chain(1.0))]
+    ("draw", "frame"),
+    [
+        (draw_stages, stages()),
+        (draw_verify, verify("ours: fused")),
+        (draw_attention, attention("SGLang extend")),
+        (draw_chain, chain(1.0)),
+    ],
 )
 def test_a_missing_column_is_named(draw: object, frame: pd.DataFrame) -> None:
     assert callable(draw)

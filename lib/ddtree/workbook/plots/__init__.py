@@ -9,6 +9,7 @@ from ddtree.workbook.plots.serving.acceptance import draw_served_acceptance, dra
 from ddtree.workbook.plots.serving.rounds import draw_served_rounds
 from ddtree.workbook.plots.serving.speedup import draw_speedup
 from ddtree.workbook.plots.serving.throughput import draw_throughput
+from ddtree.workbook.plots.speed.attention import draw_attention
 from ddtree.workbook.plots.speed.builders import draw_builders
 from ddtree.workbook.plots.speed.chain import draw_chain
 from ddtree.workbook.plots.speed.rounds import draw_rounds
@@ -27,6 +28,7 @@ __all__ = [
     "draw_acceptance",
     "draw_acceptance_by_depth",
     "draw_acceptance_map",
+    "draw_attention",
     "draw_budgets",
     "draw_builders",
     "draw_chain",
