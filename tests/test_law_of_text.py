@@ -8,8 +8,7 @@ import fake_sgl_kernel
 import numpy as np
 import pytest
 import torch
-from ddtree import verify as verify_module
-from ddtree.backends import sgl
+from ddtree.backends import sgl, trial
 from ddtree.budget import AutoBudget, RoundCost
 from ddtree.decode import generate
 from ddtree.models.drafter import Drafter
@@ -48,10 +47,10 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "sgl" and "sgl" not in {s.name for s in backend_report("cpu") if s.usable}:
         monkeypatch.setitem(sys.modules, "sgl_kernel", fake_sgl_kernel)
         monkeypatch.setattr(sgl, "missing", lambda device_type: None)
-        verify_module._prove.cache_clear()
+        trial.prove.cache_clear()
     yield request.param
     monkeypatch.undo()
-    verify_module._prove.cache_clear()
+    trial.prove.cache_clear()
 
 
 def text_law(target: Target, prompt: Sequence[int], params: SamplingParams, *, eos: int | None = None) -> dict:

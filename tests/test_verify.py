@@ -5,12 +5,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from ddtree.backends.trial import tiny_case
 from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams, target_probs
 from ddtree.tree import DraftTree, build_tree
 from ddtree.verify import (
     VerifyResult,
-    _tiny_case,
     backend_report,
     sample_tree,
     verify_tree,
@@ -355,7 +355,7 @@ def test_auto_takes_the_reference_on_a_cpu_and_says_why() -> None:
 
 
 def test_trial_case_tells_three_outcomes_apart() -> None:
-    tree, probs, coins, finals = _tiny_case()
+    tree, probs, coins, finals = tiny_case()
     result = verify_tree(tree, compile_retrieve(tree), probs, coins, finals, backend="reference")
     assert emitted(result, 4) == [(3, 2, 5), (5, 5), (6,)]
 

@@ -6,8 +6,7 @@ import fake_sgl_kernel
 import numpy as np
 import pytest
 import torch
-from ddtree import verify as verify_module
-from ddtree.backends import reference, sgl
+from ddtree.backends import reference, sgl, trial
 from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import target_probs
 from ddtree.tree import DraftTree, build_tree
@@ -177,15 +176,15 @@ class TestProof:
     @pytest.fixture(autouse=True)
     def _tried_afresh(self, monkeypatch: pytest.MonkeyPatch) -> object:
         monkeypatch.setattr(sgl, "missing", lambda device_type: None)
-        verify_module._prove.cache_clear()
+        trial.prove.cache_clear()
         yield
-        verify_module._prove.cache_clear()
+        trial.prove.cache_clear()
 
-    def status(self) -> verify_module.BackendStatus:
+    def status(self) -> trial.BackendStatus:
         return next(status for status in backend_report("cpu") if status.name == "sgl")
 
     def test_right_op_is_usable(self) -> None:
-        assert self.status() == verify_module.BackendStatus("sgl", True, "its trial run gave the reference's tokens")
+        assert self.status() == trial.BackendStatus("sgl", True, "its trial run gave the reference's tokens")
 
     def test_op_that_raises_is_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def broken(**_arguments: object) -> None:
@@ -205,4 +204,4 @@ class TestProof:
         monkeypatch.setattr(fake_sgl_kernel, "tree_speculative_sampling_target_only", off_by_one)
         assert not self.status().usable
         assert "where the reference gives" in self.status().reason
-        assert verify_module._resolve("auto", torch.device("cpu")) == "reference"
+        assert trial.resolve("auto", torch.device("cpu")) == "reference"

@@ -9,8 +9,7 @@ import ddtree
 import fake_sgl_kernel
 import pytest
 import torch
-from ddtree import verify as verify_module
-from ddtree.backends import sgl
+from ddtree.backends import sgl, trial
 from ddtree.verify import BackendUnavailableError, backend_report
 
 SOURCES = sorted(Path(ddtree.__file__).parent.rglob("*.py"))
@@ -38,13 +37,13 @@ def test_d01_failed_import_is_a_reason_and_no_crash(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(sgl, "missing", lambda _device: None)
     monkeypatch.setattr(builtins, "__import__", without_libraries)
-    verify_module._prove.cache_clear()
+    trial.prove.cache_clear()
     try:
         (status,) = [status for status in backend_report("cpu") if status.name == "sgl"]
         with pytest.raises(BackendUnavailableError, match="libnvrtc"):
-            verify_module._resolve("sgl", torch.device("cpu"))
+            trial.resolve("sgl", torch.device("cpu"))
     finally:
-        verify_module._prove.cache_clear()
+        trial.prove.cache_clear()
     assert not status.usable
     assert "libnvrtc.so.12" in status.reason, "the real reason, in the last words"
     assert torch.__version__ in status.reason

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from ddtree.backends import fused, reference
+from ddtree.backends.trial import resolve
 from ddtree.retrieve import RetrieveTables, compile_retrieve
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams
 from ddtree.tree import DraftTree
-from ddtree.verify import VerifyResult, _resolve, backend_report, sample_tree, verify_tree
+from ddtree.verify import VerifyResult, backend_report, sample_tree, verify_tree
 from oracles import children_of, emitted, filtered64, random_trees
 from torch import Tensor
 
@@ -126,7 +127,7 @@ def compare(
 def test_it_proved_itself_and_is_what_auto_takes() -> None:
     status = next(status for status in backend_report("cuda") if status.name == "fused")
     assert status.usable, status.reason
-    assert _resolve("auto", torch.device("cuda")) == "fused"
+    assert resolve("auto", torch.device("cuda")) == "fused"
 
 
 @pytest.mark.parametrize("seed", range(BATCHES))

@@ -8,10 +8,11 @@ import pytest
 import torch
 import triton_on_cpu  # noqa: F401
 from ddtree.backends import fused, reference
+from ddtree.backends.trial import resolve
 from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams
 from ddtree.tree import DraftTree, build_tree
-from ddtree.verify import VerifyResult, _resolve, backend_report, sample_tree, verify_tree
+from ddtree.verify import VerifyResult, backend_report, sample_tree, verify_tree
 from oracles import emitted, random_trees
 from tie_cases import TIE_CASES, TieCase
 from torch import Tensor
@@ -245,7 +246,7 @@ def test_token_outside_the_vocabulary_has_no_probability() -> None:
 def test_it_proved_itself_and_auto_leaves_the_interpreter_alone() -> None:
     status = next(status for status in backend_report("cpu") if status.name == "fused")
     assert status.usable, status.reason
-    assert _resolve("auto", torch.device("cpu")) == "reference"
+    assert resolve("auto", torch.device("cpu")) == "reference"
 
 
 def test_sample_tree_takes_double_precision_too() -> None:
