@@ -10,6 +10,8 @@ PACKAGE = Path(ddtree.__file__).parent
 # A module may import those of an earlier line, and of its own line only if it is a room.
 ORDER = [
     {"kernels"},
+    {"draft_tree"},
+    {"likeliest", "prefixes"},
     {"tree"},
     {"clock", "rest", "retrieve"},
     {"budget"},

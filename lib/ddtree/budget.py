@@ -14,8 +14,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from ddtree.draft_tree import DraftTree
 from ddtree.rest import Rest
-from ddtree.tree import DraftTree
 
 PRIOR_DRAFTS = 8.0  # promised and accepted drafts that a request starts with: rounds it takes to sway the trust
 

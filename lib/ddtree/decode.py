@@ -14,10 +14,11 @@ from torch import Tensor
 from ddtree.budget import AutoBudget, RoundCost, smoothed
 from ddtree.clock import StageClock
 from ddtree.commit import Commit, finish_step, plan_commit
+from ddtree.draft_tree import DraftTree
 from ddtree.interfaces import AnyDrafter, AnyTarget
 from ddtree.retrieve import RetrieveTables, compile_retrieve
 from ddtree.sampling import SamplingParams, step_coins
-from ddtree.tree import DraftTree, build_tree
+from ddtree.tree import build_tree
 from ddtree.verify import VerifyResult, sample_tree
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ddtree.commit import Commit
-from ddtree.tree import DraftTree
+from ddtree.draft_tree import DraftTree
 
 
 class AnyTargetSession(Protocol):

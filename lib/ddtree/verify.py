@@ -19,9 +19,9 @@ from ddtree.backends.trial import (
     backend_report,
     resolve,
 )
+from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import RetrieveTables
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams, target_probs
-from ddtree.tree import DraftTree
 
 __all__ = [
     "BACKENDS",

@@ -14,9 +14,10 @@ import torch
 from ddtree import kernels
 from ddtree.backends import fused
 from ddtree.backends.fused import launch as fused_launch
+from ddtree.draft_tree import DraftTree
 from ddtree.kernels import launch
+from ddtree.prefixes import _plan
 from ddtree.retrieve import RetrieveTables
-from ddtree.tree import DraftTree, _plan
 from torch import Tensor
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import RetrieveTables
-from ddtree.tree import DraftTree
 
 SUM_TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1
 

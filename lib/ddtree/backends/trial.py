@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ddtree.backends import fused, reference, sgl
+from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import SamplingParams
-from ddtree.tree import DraftTree
 
 BACKENDS = ("fused", "sgl", "reference")  # best first; "auto" takes the first that proved itself
 VERIFY = {"fused": fused.verify, "sgl": sgl.verify, "reference": reference.verify}

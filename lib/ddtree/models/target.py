@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from ddtree.commit import Commit
+from ddtree.draft_tree import DraftTree
 from ddtree.models.cache import RowCache
 from ddtree.models.messages import encode_message
 from ddtree.retrieve import tree_attention_mask, tree_positions
-from ddtree.tree import DraftTree
 
 
 class Target:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import RetrieveTables, compile_retrieve, tree_visibility
-from ddtree.tree import DraftTree, build_tree
+from ddtree.tree import build_tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import torch
 
+from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import RetrieveTables, compile_retrieve
-from ddtree.tree import DraftTree
 
 
 @lru_cache(maxsize=64)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ddtree.backends import fused
+from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import RetrieveTables
 from ddtree.sampling import SamplingParams
-from ddtree.tree import DraftTree
 from ddtree.verify import BackendUnavailableError, VerifyResult, backend_report, sample_tree, verify_tree_greedy
 
 ALL = 1 << 30  # SGLang's top_k for "off"; a request at temperature 0 is temperature 1 with top_k 1

@@ -8,8 +8,8 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
 from sglang.srt.speculative.dflash_info import DFlashVerifyInput
 from torch import Tensor
 
+from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import tree_positions
-from ddtree.tree import DraftTree
 
 
 @dataclass

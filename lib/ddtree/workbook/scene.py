@@ -11,11 +11,12 @@ from torch import Tensor
 
 from ddtree.commit import Commit, plan_commit
 from ddtree.decode import draft_temperature_of, generate
+from ddtree.draft_tree import DraftTree
 from ddtree.models.target import TargetSession
 from ddtree.models.zoo import Pair
 from ddtree.retrieve import RetrieveTables, compile_retrieve
 from ddtree.sampling import SamplingParams, step_coins
-from ddtree.tree import DraftTree, build_tree
+from ddtree.tree import build_tree
 from ddtree.verify import VerifyResult, sample_tree
 
 LARGEST_BUDGET = 1024  # room kept behind the prefix, so that a slider may go there

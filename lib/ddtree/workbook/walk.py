@@ -9,8 +9,8 @@ import pandas as pd
 from torch import Tensor
 
 from ddtree.commit import Commit
+from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import RetrieveTables
-from ddtree.tree import DraftTree
 from ddtree.verify import VerifyResult
 
 WALK_COLUMNS = ["node", "coin", "child", "token", "probability", "running_sum", "decision", "residual"]

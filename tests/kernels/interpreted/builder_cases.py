@@ -7,9 +7,12 @@ import pytest
 import torch
 from ddtree import kernels
 from ddtree.commit import Commit, plan_commit
+from ddtree.draft_tree import DraftTree
 from ddtree.kernels import launch
+from ddtree.likeliest import likeliest_tokens
+from ddtree.prefixes import _plan, best_prefixes
 from ddtree.retrieve import compile_retrieve, tree_attention_mask
-from ddtree.tree import DraftTree, _plan, best_prefixes, build_tree, likeliest_tokens
+from ddtree.tree import build_tree
 from ddtree.verify import verify_tree_greedy
 from oracles import random_trees
 from torch import Tensor

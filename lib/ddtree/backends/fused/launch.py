@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ddtree.backends.fused.parameters import SamplingTensors
+from ddtree.draft_tree import DraftTree
 from ddtree.kernels.compiled import dtypes, start
 from ddtree.retrieve import RetrieveTables
-from ddtree.tree import DraftTree
 
 READ = (torch.float32, torch.bfloat16, torch.float16)
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import compile_retrieve
-from ddtree.tree import DraftTree
 from ddtree.verify import verify_tree
 from ddtree.workbook.law.laws import FixedTree
 

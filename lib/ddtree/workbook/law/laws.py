@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import RetrieveTables
-from ddtree.tree import DraftTree
 
 
 @dataclass(frozen=True, slots=True)

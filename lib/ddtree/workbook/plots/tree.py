@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
+from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import RetrieveTables
-from ddtree.tree import DraftTree
 from ddtree.workbook.plots.theme import ACCENT, BLUE, GREY, HEADER_ROOM, INK, ORANGE, SKY, TIMES, dress
 from ddtree.workbook.plots.token_text import plotly_text, shortened, visible_text
 from ddtree.workbook.plots.tree_layout import LABEL_OFFSET, PHONE, TreeLayout, fit_layout

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ddtree.tree import DraftTree
+from ddtree.draft_tree import DraftTree
 
 
 def heap_tree(draft_logits: Tensor, root_tokens: Tensor, *, budget: int, topk_cap: int) -> DraftTree:

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import RetrieveTables, compile_retrieve
 from ddtree.sampling import SamplingParams, step_coins
-from ddtree.tree import DraftTree, build_tree
+from ddtree.tree import build_tree
 from ddtree.verify import VerifyResult, sample_tree
 
 EXPONENT = 1.3  # of Zipf's law

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from ddtree.commit import plan_commit
+from ddtree.likeliest import likeliest_tokens
 from ddtree.retrieve import compile_retrieve, tree_attention_mask, tree_positions
 from ddtree.sampling import SamplingParams
-from ddtree.tree import build_tree, likeliest_tokens
+from ddtree.tree import build_tree
 from ddtree.verify import sample_tree
 from ddtree.workbook.speed.floors import Bandwidth, bytes_to_move
 from ddtree.workbook.speed.graphs import captured
