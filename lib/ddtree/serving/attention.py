@@ -1,7 +1,8 @@
 """Attention of a verify: every node over its request's prefix and over the nodes of its tree that it sees.
 
 SGLang's extend kernel lays 17 nodes into a tile of 128, once for every head, and goes through a prefix from one end to
-the other. Here the heads that share keys share a tile, and a prefix is met in parts at the same time.
+the other. Here the heads that share keys share a tile, and a prefix is met in parts at the same time, as in
+Flash-Decoding (Dao et al., 2023); within a part runs the softmax of FlashAttention (arXiv 2205.14135).
 
 Invariant: how a prefix is parted depends on its length and on the model alone, so that a request's numbers do not
 depend on who shares its batch.
