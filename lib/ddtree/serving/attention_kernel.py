@@ -83,7 +83,7 @@ def join(part_sums, part_peaks, part_masses, out, size, PARTS: tl.constexpr, D: 
     peaks = tl.load(part_peaks + row * PARTS + part)
     met = peaks > NOTHING
     highest = tl.max(peaks, axis=0)
-    weight = tl.where(met, tl.exp2(peaks - highest), 0.0)
+    weight = tl.exp2(peaks - tl.where(highest == NOTHING, 0.0, highest))  # 0 for a part that met nothing
     mass = tl.sum(weight * tl.load(part_masses + row * PARTS + part, mask=met, other=0.0), axis=0)
     reads = met[:, None] & inside
     sums = tl.load(part_sums + (row * PARTS + part)[:, None] * size + lane, mask=reads, other=0.0)
