@@ -9,7 +9,7 @@ import torch
 import yaml
 from ddtree.workbook.params import SpeedParams
 from ddtree.workbook.records import RecordError, read_result
-from ddtree.workbook.speed import merge, record
+from ddtree.workbook.speed import measure, merge, record
 from ddtree.workbook.speed.merge import merged
 from ddtree.workbook.speed.view import Speed
 
@@ -54,6 +54,19 @@ def test_a_part_holds_its_own_rows_alone(parts: Parts) -> None:
     kernels, live = (part["metrics"] for part in parts)
     assert set(kernels) == {"copy_bytes_per_s", "stages", "builders", "verify", "attention", "skipped"}
     assert set(live) == {"models", "rounds", "chain", "skipped"}
+
+
+def test_what_stops_a_part_leaves_what_was_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, "measure_attention", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        record.main([str(folder / "toy.yaml"), str(folder / "stopped"), "kernels"])
+    left = read_result(folder / "stopped")["metrics"]
+    assert set(left) == {"copy_bytes_per_s", "stages", "builders", "verify", "skipped"}
+    with pytest.raises(RecordError, match="lacks attention, rounds, chain"):
+        Speed.of(SpeedParams(recorded=str(folder / "stopped")))
 
 
 def test_the_record_of_both_is_shown_and_names_what_each_was_measured_with(folder: Path, parts: Parts) -> None:

@@ -21,18 +21,23 @@ from ddtree.workbook.speed.stages import measure_stages
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 Say = Callable[[str], object]
+Keep = Callable[[dict[str, Any]], object]  # called with what there is so far, after each of its parts
 
 
-def measure_speed(params: SpeedParams, *, say: Say = print) -> dict[str, Any]:
+def measure_speed(params: SpeedParams, *, say: Say = print, keep: Keep = lambda _: None) -> dict[str, Any]:
     """Everything, a few minutes: both parts, what was skipped in either, and why.
 
     Raises RuntimeError where a GPU is asked for and there is none.
     """
-    kernels, live = measure_kernels(params, say=say), measure_live(params, say=say)
-    return {**kernels, **live, "skipped": kernels["skipped"] + live["skipped"]}
+    kernels = measure_kernels(params, say=say, keep=keep)
+
+    def both(live: dict[str, Any]) -> dict[str, Any]:
+        return {**kernels, **live, "skipped": kernels["skipped"] + live["skipped"]}
+
+    return both(measure_live(params, say=say, keep=lambda live: keep(both(live))))
 
 
-def measure_kernels(params: SpeedParams, *, say: Say = print) -> dict[str, Any]:
+def measure_kernels(params: SpeedParams, *, say: Say = print, keep: Keep = lambda _: None) -> dict[str, Any]:
     """What needs no model: bytes per second of a copy; rows of stages, builders, verify pipelines and attention."""
     device = _device(params)
     bandwidth = measure_bandwidth(device)
@@ -52,30 +57,29 @@ def measure_kernels(params: SpeedParams, *, say: Say = print) -> dict[str, Any]:
         "say": say,
     }
     skipped: list[dict[str, str]] = []
-    stages, builders = measure_stages(grid, sampling=filtered, skipped=skipped, **common)
+    metrics: dict[str, Any] = {"copy_bytes_per_s": bandwidth.bytes_per_s, "skipped": skipped}
+    metrics["stages"], metrics["builders"] = measure_stages(grid, sampling=filtered, skipped=skipped, **common)
+    keep(metrics)
     filters = {f"top-k {params.top_k}, top-p {params.top_p:g}": filtered, "no filter": plain}
-    verify, not_run = measure_verify(grid, filters, **common)
+    metrics["verify"], not_run = measure_verify(grid, filters, **common)
     skipped += not_run
+    keep(metrics)
     del common["dtype"]
     common |= {"depth": params.depth, "topk_cap": params.topk_cap}
-    attention, not_run = measure_attention(params.batches, params.budgets, **common)
-    return {
-        "copy_bytes_per_s": bandwidth.bytes_per_s,
-        "stages": stages,
-        "builders": builders,
-        "verify": verify,
-        "attention": attention,
-        "skipped": skipped + not_run,
-    }
+    metrics["attention"], not_run = measure_attention(params.batches, params.budgets, **common)
+    skipped += not_run
+    keep(metrics)
+    return metrics
 
 
-def measure_live(params: SpeedParams, *, say: Say = print) -> dict[str, Any]:
+def measure_live(params: SpeedParams, *, say: Say = print, keep: Keep = lambda _: None) -> dict[str, Any]:
     """What runs models: facts of each, rows of its rounds, and of whole calls against `dflash_generate`."""
     device = _device(params)
     skipped: list[dict[str, str]] = []
     models: list[dict[str, Any]] = []
     rounds: list[dict[str, Any]] = []
     chain: list[dict[str, Any]] = []
+    metrics: dict[str, Any] = {"models": models, "rounds": rounds, "chain": chain, "skipped": skipped}
     for name, pair in pairs(params.live_models, device, skipped, say):
         models.append(facts_of(name, pair))
         prompts = prompts_for(name, pair, params.prompts, seed=params.seed)
@@ -102,7 +106,8 @@ def measure_live(params: SpeedParams, *, say: Say = print) -> dict[str, Any]:
         )
         chain += rows
         skipped += [entry for entry in not_run if entry not in skipped]
-    return {"models": models, "rounds": rounds, "chain": chain, "skipped": skipped}
+        keep(metrics)
+    return metrics
 
 
 def _device(params: SpeedParams) -> torch.device:

@@ -2,7 +2,8 @@
 
 For a machine that has a GPU and little else: 07_speed shows the record anywhere (its parameter `recorded`). PART is
 "kernels" or "live": SGLang and `dflash_generate` need different releases of transformers, so that one process cannot
-measure both. `ddtree.workbook.speed.merge` makes one record of the two.
+measure both. `ddtree.workbook.speed.merge` makes one record of the two. The record is written anew after the stages,
+the verify and the attention, and after each model, so that what stops it leaves what was measured.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -43,9 +45,11 @@ def main(arguments: list[str]) -> int:
     def say(line: str) -> None:
         print(f"{time.perf_counter() - began:6.1f} s  {line}", flush=True)
 
-    metrics = measure(params, say=say)
-    wall_s = round(time.perf_counter() - began, 1)
-    print(write_result(Path(out_dir), notebook=NOTEBOOK, params=params, metrics=metrics, wall_s=wall_s))
+    def keep(metrics: dict[str, Any]) -> Path:
+        wall_s = round(time.perf_counter() - began, 1)
+        return write_result(Path(out_dir), notebook=NOTEBOOK, params=params, metrics=metrics, wall_s=wall_s)
+
+    print(keep(measure(params, say=say, keep=keep)))
     return 0
 
 
