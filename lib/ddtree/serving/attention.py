@@ -4,8 +4,8 @@ SGLang's extend kernel lays 17 nodes into a tile of 128, once for every head, an
 the other. Here the heads that share keys share a tile, and a prefix is met in parts at the same time, as in
 Flash-Decoding (Dao et al., 2023); within a part runs the softmax of FlashAttention (arXiv 2205.14135).
 
-Invariant: how a prefix is parted depends on its length and on the model alone, so that a request's numbers do not
-depend on who shares its batch.
+Invariant: how a prefix is parted depends on its length, the tree's width and the model alone, so that a request's
+numbers do not depend on who shares its batch.
 """
 
 from __future__ import annotations

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import ddtree
 import pytest
 from ddtree.workbook.serving import trace
 from ddtree.workbook.serving.trace import KINDS, Kernel, kernels_in, lines, main, mean_round
@@ -67,6 +69,14 @@ def test_a_round_is_the_mean_of_the_later_half(tmp_path: Path, under_way: int) -
 )
 def test_kernels_are_sorted_by_what_they_do(name: str, kind: str) -> None:
     assert Kernel(name, 0.0, 1.0).kind == kind
+
+
+def test_the_tree_s_kernels_are_the_project_s() -> None:
+    """A kernel that is renamed would be counted among the rest."""
+    sources = "".join(path.read_text() for path in Path(ddtree.__file__).parent.rglob("*.py"))
+    kernels = set(re.findall(r"@triton\.jit(?:\(.*\))?\ndef (\w+)", sources))
+    named = [*re.findall(r"\w+", KINDS["tree"]), "attend", "join"]
+    assert set(named) <= kernels
 
 
 def test_a_trace_of_something_else_is_refused(tmp_path: Path) -> None:

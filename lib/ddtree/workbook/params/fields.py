@@ -24,6 +24,7 @@ DraftTemperature = Annotated[
 TopK = Annotated[int, Field(ge=0, le=1_000_000, description="tokens kept by top-k; 0 is off")]
 TopP = Annotated[float, Field(gt=0, le=1, description="probability mass kept by top-p; 1 is off")]
 MinP = Annotated[float, Field(ge=0, le=1, description="tokens below this share of the likeliest are dropped; 0 is off")]
+Bootstrap = Annotated[int, Field(ge=100, le=100_000, description="resamples for the intervals")]
 Backend = Annotated[
     Literal["auto", "fused", "sgl", "reference"],
     Field(description='verify backend; "auto" is the best that proved itself here'),

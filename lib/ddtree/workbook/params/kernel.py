@@ -8,26 +8,16 @@ from ddtree.workbook.params.fields import (
     Backend,
     DraftTemperature,
     MinP,
-    Prompt,
-    SkipTokens,
-    TargetTemperature,
     Text,
     TopK,
-    TopkCap,
     TopP,
-    TreeBudget,
 )
-from ddtree.workbook.params.pair import ModelParams
+from ddtree.workbook.params.one_tree import OneTreeParams
 
 
-class KernelParams(ModelParams):
+class KernelParams(OneTreeParams):
     """02_kernel: the sampling verify, step by step and against its own distribution."""
 
-    prompt: Prompt = "Explain in three sentences why the sky is blue."
-    skip_tokens: SkipTokens = 8
-    budget: TreeBudget = 16
-    topk_cap: TopkCap = 4
-    temperature: TargetTemperature = 0.6
     top_k: TopK = 0
     top_p: TopP = 1.0
     min_p: MinP = 0.0

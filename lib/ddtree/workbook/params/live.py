@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from ddtree.workbook.params.fields import (
     Backend,
+    Bootstrap,
     Budget,
     ChosenBudget,
     DraftTemperature,
@@ -51,7 +52,7 @@ class LiveParams(ModelParams):
         int, Field(ge=0, le=64, description="continuations of one prompt compared; 0 compares none")
     ] = 4
     diversity_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens of each continuation")] = 32
-    bootstrap: Annotated[int, Field(ge=100, le=100_000, description="resamples for the intervals")] = 2000
+    bootstrap: Bootstrap = 2000
     backend: Backend = "auto"
     out_dir: Text = Field("outputs/live", description="folder of the results, relative to the project root")
 

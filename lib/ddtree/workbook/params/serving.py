@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from ddtree.workbook.params.base import NotebookParams
-from ddtree.workbook.params.fields import Temperature, Text, TopkCap
+from ddtree.workbook.params.fields import Bootstrap, Temperature, Text, TopkCap
 
 ServerName = Annotated[str, Field(pattern=r"^(plain|dflash|ddtree-[1-9][0-9]*)$")]
 ArgumentName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -71,7 +71,7 @@ class ServingParams(NotebookParams):
         Field(description="more arguments of every server, by long name with underscores (mem_fraction_static)"),
     ] = {}
     start_timeout_s: Annotated[int, Field(ge=1, le=86_400, description="seconds until a server must be ready")] = 600
-    bootstrap: Annotated[int, Field(ge=100, le=100_000, description="resamples for the intervals")] = 2000
+    bootstrap: Bootstrap = 2000
     out_dir: Text = Field("outputs/serving", description="folder of the results, relative to the project root")
 
     @field_validator("extra_layers", "budgets", "temperatures", "batches")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ddtree.workbook.params.base import NotebookParams
-from ddtree.workbook.params.fields import Text
+from ddtree.workbook.params.fields import Bootstrap, Text
 
 
 class SweepParams(NotebookParams):
@@ -20,5 +20,5 @@ class SweepParams(NotebookParams):
         Annotated[float, Field(gt=0, le=10)] | Literal["match", "all"],
         Field(description='only runs of this draft temperature, a number or "match"; "all" is every one'),
     ] = "all"
-    bootstrap: Annotated[int, Field(ge=100, le=100_000, description="resamples for the intervals")] = 2000
+    bootstrap: Bootstrap = 2000
     out_dir: Text = Field("outputs/sweep", description="folder of the results, relative to the project root")

@@ -4,6 +4,7 @@ from ddtree.workbook.plots.calibration import draw_reliability
 from ddtree.workbook.plots.chosen import draw_chosen_budgets
 from ddtree.workbook.plots.laws import draw_laws
 from ddtree.workbook.plots.live import draw_acceptance, draw_speed
+from ddtree.workbook.plots.mask import draw_mask
 from ddtree.workbook.plots.rounds import draw_acceptance_by_depth, draw_histogram, draw_stage_times
 from ddtree.workbook.plots.serving.acceptance import draw_served_acceptance, draw_served_histogram
 from ddtree.workbook.plots.serving.rounds import draw_served_rounds
@@ -22,7 +23,7 @@ from ddtree.workbook.plots.sweep.entropy import draw_entropy
 from ddtree.workbook.plots.sweep.maps import draw_acceptance_map, draw_speedup_map
 from ddtree.workbook.plots.sweep.slowdown import draw_slowdown
 from ddtree.workbook.plots.theme import dress, strategy_colour, temperature_colour, template
-from ddtree.workbook.plots.tree import draw_links, draw_mask, draw_tree, tree_table
+from ddtree.workbook.plots.tree import draw_links, draw_tree, tree_table
 
 __all__ = [
     "draw_acceptance",

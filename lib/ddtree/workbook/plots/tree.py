@@ -1,55 +1,28 @@
-"""Pictures of one draft tree: the tree itself, its retrieve links, its attention mask and its table."""
+"""Pictures of one draft tree: the tree itself, its retrieve links, and its table."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 import plotly.graph_objects as go
-import torch
 from torch import Tensor
 
 from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import RetrieveTables
-from ddtree.workbook.plots.theme import ACCENT, BLUE, GREY, HEADER_ROOM, INK, ORANGE, SKY, TIMES, dress
-from ddtree.workbook.plots.token_text import plotly_text, shortened, visible_text
+from ddtree.workbook.plots.theme import ACCENT, BLUE, GREY, ORANGE, dress
+from ddtree.workbook.plots.token_text import plotly_text
 from ddtree.workbook.plots.tree_layout import LABEL_OFFSET, PHONE, TreeLayout, fit_layout
+from ddtree.workbook.plots.tree_nodes import EDGE, FIGURE_WIDTH, LEGEND_ROW, Nodes, row_of
 
 SMALLEST, LARGEST = 6.0, 26.0  # diameters of nodes, pixels, at probability 0 and 1
-FIGURE_WIDTH = 940  # pixels of what no phone can show whole, JupyterLab beside its file browser can; else it scrolls
 EDGE_STEPS = 20  # straight pieces of a curved edge
-EDGE = "rgba(127, 127, 127, 0.7)"
-HIDDEN = "rgba(128, 128, 128, 0.1)"  # nearly the page's own colour, light or dark
-LEGEND_ROW = 48  # pixels under a plot that has nothing but a legend there
-COLUMN_LABELS = 90  # pixels above a mask for upright labels and the axis title
 LEVEL_HEIGHT, DENSE_LEVEL_HEIGHT = 64, 46  # pixels from one depth to the next, in shallow and in deep trees
 LEAST_HEIGHT = 180  # pixels of a plot, as long as its upright axis title
 SAG = 0.28  # how far, in depths, a sibling link hangs below its ends
 
 Point = tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class _Nodes:
-    """One row of a batch as lists without padding; `labels` show whitespace."""
-
-    tokens: list[int]
-    parents: list[int]
-    depths: list[int]
-    logws: list[float]
-    labels: list[str]
-
-    @property
-    def probabilities(self) -> list[float]:
-        return [math.exp(logw) for logw in self.logws]
-
-    @property
-    def conditionals(self) -> list[float]:
-        """Each token's probability after its parent; 1 at the root."""
-        logws, parents = self.logws, self.parents
-        return [1.0 if p < 0 else math.exp(logws[i] - logws[p]) for i, p in enumerate(parents)]
 
 
 def draw_tree(
@@ -67,7 +40,7 @@ def draw_tree(
     Raises:
         ValueError: no such row, too few labels, or a path that does not follow the tree.
     """
-    nodes = _row_of(tree, row, labels)
+    nodes = row_of(tree, row, labels)
     accepted = _checked_path(nodes, path)
     layout = _fitted(nodes, nodes.labels, accepted)
     figure = go.Figure()
@@ -90,7 +63,7 @@ def draw_links(
 
     Show `tree_table` beside it: its columns hold the same links as numbers. Raises ValueError as `draw_tree`.
     """
-    nodes = _row_of(tree, row, labels)
+    nodes = row_of(tree, row, labels)
     numbered = [f"{i} {label}" for i, label in enumerate(nodes.labels)]
     layout = _fitted(nodes, numbered, [])
     children, siblings = _links(tables.next_token, row, nodes), _links(tables.next_sibling, row, nodes)
@@ -108,88 +81,13 @@ def draw_links(
     return _framed(figure, nodes, layout, title, subtitle)
 
 
-def draw_mask(
-    mask: Tensor, tree: DraftTree, row: int = 0, *, labels: Sequence[str], prefix_labels: Sequence[str] = ()
-) -> go.Figure:
-    """Which keys each node may look at; rows are nodes as queries, columns the end of the prefix, then the nodes.
-
-    Args:
-        mask: [q, shown + q], Boolean (True where visible) or additive float (0 where visible, hugely negative
-            elsewhere), as `tree_attention_mask(...)[row, 0, :, -(shown + q):]` gives it.
-        labels: token texts in node order, at least one for each node of the row.
-        prefix_labels: texts of the `shown` prefix tokens; without them they are numbered -1, -2, ... from the root.
-
-    Raises:
-        ValueError: a shape, a float mask that is not additive, no such row, or a number of labels that does not fit.
-    """
-    nodes = _row_of(tree, row, labels)
-    q, n = tree.width, len(nodes.parents)
-    if mask.ndim != 2 or mask.shape[0] != q or mask.shape[1] < q:
-        raise ValueError(f"mask is {list(mask.shape)}; for this tree it must be [{q}, shown + {q}].")
-    shown = mask.shape[1] - q
-    if prefix_labels and len(prefix_labels) != shown:
-        raise ValueError(f"prefix_labels has {len(prefix_labels)} texts; mask shows {shown} prefix tokens.")
-    visible = _visible(mask)[:n, : shown + n]
-    prefix = [visible_text(label) for label in prefix_labels] or [f"prefix {i - shown}" for i in range(shown)]
-    names = [*prefix, *(f"{i} {label}" for i, label in enumerate(nodes.labels))]
-    ticks = [plotly_text(shortened(name, 12)) for name in names]
-    kind = torch.where(torch.arange(shown + n) < shown, 1, 2)
-    figure = go.Figure(
-        go.Heatmap(
-            z=torch.where(visible, kind, 0).tolist(),
-            zmin=0,
-            zmax=2,
-            colorscale=[[0, HIDDEN], [1 / 3, HIDDEN], [1 / 3, SKY], [2 / 3, SKY], [2 / 3, BLUE], [1, BLUE]],
-            showscale=False,
-            xgap=1,
-            ygap=1,
-            customdata=[
-                [
-                    f"{plotly_text(names[shown + i])} {'sees' if seen else 'does not see'} {plotly_text(names[j])}"
-                    for j, seen in enumerate(seen_by_node)
-                ]
-                for i, seen_by_node in enumerate(visible.tolist())
-            ],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    )
-    keys = (("sees a prefix token", SKY), ("sees itself or an ancestor", BLUE), ("hidden", HIDDEN))
-    for name, colour in keys:
-        marker = {"symbol": "square", "size": 12, "color": colour, "line": {"width": 1, "color": EDGE}}
-        figure.add_trace(go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name))
-    share = visible[:, shown:].float().mean().item()
-    cell = max(11, min(26, 780 // n))
-    title = f"A node sees the prefix and its own branch: {share:.0%} of {n} {TIMES} {n} node pairs"
-    header = HEADER_ROOM + COLUMN_LABELS
-    subtitle = "Siblings never see one another."
-    dress(figure, title=title, subtitle=subtitle, plot_height=n * cell, header=header, footer=LEGEND_ROW, legend_drop=8)
-    font = {"size": 11 if cell >= 15 else 9}
-    column = {"tickvals": list(range(shown + n)), "ticktext": ticks, "tickangle": -90, "side": "top"}
-    line = {"tickvals": list(range(n)), "ticktext": ticks[shown:], "autorange": "reversed", "scaleanchor": "x"}
-    bare = {"tickfont": font, "showgrid": False, "zeroline": False, "ticks": "", "constrain": "domain"}
-    figure.update_xaxes(range=[-0.5, shown + n - 0.5], title="key: prefix token, then node", **column, **bare)
-    figure.update_yaxes(title="query: node", **line, **bare)
-    figure.add_vline(x=shown - 0.5, line={"color": INK, "width": 1.5})
-    return figure.update_layout(width=FIGURE_WIDTH, legend_itemsizing="constant")
-
-
-def _visible(mask: Tensor) -> Tensor:
-    if mask.dtype == torch.bool:
-        return mask.cpu()
-    visible = mask.cpu() == 0
-    least = mask.cpu()[~visible]
-    if not mask.is_floating_point() or bool((least > -1e4).any()):
-        raise ValueError("mask must be Boolean, or float with 0 where visible and at most -1e4 elsewhere.")
-    return visible
-
-
 def tree_table(tree: DraftTree, tables: RetrieveTables, labels: Sequence[str], row: int = 0) -> pd.DataFrame:
     """One line a node: its text (whitespace shown), place, links (-1 for none), log-weight in nats and probability.
 
     Columns: node, token, parent, depth, first child, next sibling, log-weight, probability. Raises ValueError for
     no such row or too few labels.
     """
-    nodes = _row_of(tree, row, labels)
+    nodes = row_of(tree, row, labels)
     n = len(nodes.parents)
     return pd.DataFrame(
         {
@@ -205,18 +103,7 @@ def tree_table(tree: DraftTree, tables: RetrieveTables, labels: Sequence[str], r
     )
 
 
-def _row_of(tree: DraftTree, row: int, labels: Sequence[str]) -> _Nodes:
-    if not 0 <= row < tree.batch_size:
-        raise ValueError(f"row is {row}; the batch has rows 0..{tree.batch_size - 1}.")
-    n = int(tree.sizes[row])
-    if len(labels) < n:
-        raise ValueError(f"labels has {len(labels)} texts; the tree of row {row} has {n} nodes.")
-    columns = (tree.tokens, tree.parents, tree.depths, tree.node_logws)
-    tokens, parents, depths, logws = (column[row, :n].tolist() for column in columns)
-    return _Nodes(tokens, parents, depths, logws, [visible_text(label) for label in labels[:n]])
-
-
-def _checked_path(nodes: _Nodes, path: Sequence[int]) -> list[int]:
+def _checked_path(nodes: Nodes, path: Sequence[int]) -> list[int]:
     accepted = [int(node) for node in path if node != -1]
     before = -1
     for node in accepted:
@@ -227,7 +114,7 @@ def _checked_path(nodes: _Nodes, path: Sequence[int]) -> list[int]:
     return accepted
 
 
-def _fitted(nodes: _Nodes, labels: Sequence[str], accepted: Sequence[int]) -> TreeLayout:
+def _fitted(nodes: Nodes, labels: Sequence[str], accepted: Sequence[int]) -> TreeLayout:
     diameters = [_diameter(p) for p in nodes.probabilities]
     return fit_layout(nodes.parents, nodes.logws, labels, diameters, labelled_first=accepted)
 
@@ -236,7 +123,7 @@ def _diameter(probability: float) -> float:
     return SMALLEST + (LARGEST - SMALLEST) * math.sqrt(probability)
 
 
-def _marks(nodes: _Nodes, layout: TreeLayout, members: list[int], name: str, colour: str) -> go.Scatter:
+def _marks(nodes: Nodes, layout: TreeLayout, members: list[int], name: str, colour: str) -> go.Scatter:
     probabilities, conditionals = nodes.probabilities, nodes.conditionals
     return go.Scatter(
         x=[layout.x[i] for i in members],
@@ -269,18 +156,18 @@ def _marks(nodes: _Nodes, layout: TreeLayout, members: list[int], name: str, col
     )
 
 
-def _edges(nodes: _Nodes, layout: TreeLayout, children: Sequence[int], colour: str, width: float) -> go.Scatter:
+def _edges(nodes: Nodes, layout: TreeLayout, children: Sequence[int], colour: str, width: float) -> go.Scatter:
     xs, ys = _curves(nodes, layout, [(nodes.parents[i], i) for i in children], _descent)
     line = {"color": colour, "width": width}
     return go.Scatter(x=xs, y=ys, mode="lines", line=line, hoverinfo="skip", showlegend=False)
 
 
-def _links(table: Tensor, row: int, nodes: _Nodes) -> list[tuple[int, int]]:
+def _links(table: Tensor, row: int, nodes: Nodes) -> list[tuple[int, int]]:
     return [(i, j) for i, j in enumerate(table[row, : len(nodes.parents)].tolist()) if j >= 0]
 
 
 def _curves(
-    nodes: _Nodes, layout: TreeLayout, links: Sequence[tuple[int, int]], curve: Callable[[Point, Point], list[Point]]
+    nodes: Nodes, layout: TreeLayout, links: Sequence[tuple[int, int]], curve: Callable[[Point, Point], list[Point]]
 ) -> tuple[list[float | None], list[float | None]]:
     """Coordinates of one curve for each link, None after each, as a plotly line takes them."""
     xs: list[float | None] = []
@@ -304,7 +191,7 @@ def _sag(start: Point, end: Point) -> list[Point]:
     return [(start[0] + (end[0] - start[0]) * t, start[1] + SAG * (1 - (2 * t - 1) ** 4)) for t in shares]
 
 
-def _framed(figure: go.Figure, nodes: _Nodes, layout: TreeLayout, title: str, subtitle: str) -> go.Figure:
+def _framed(figure: go.Figure, nodes: Nodes, layout: TreeLayout, title: str, subtitle: str) -> go.Figure:
     """Labels, axes and size. Labels are annotations: their distance from a node is in pixels, as in the layout."""
     radii = [_diameter(p) / 2 for p in nodes.probabilities]
     for i, label in enumerate(layout.labels):

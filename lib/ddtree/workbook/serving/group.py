@@ -57,6 +57,8 @@ def _servers(
     attached_to: Mapping[str, str],
 ) -> tuple[list[Server], Rows]:
     servers = [Server(plan, run) for plan, run in zip(plans, running, strict=True)]
+    # Of each row, since a record may be added to on another day, by other code.
+    made = {"git_revision": git_revision(), "ready_utc": datetime.now(UTC).isoformat(timespec="seconds")}
     rows = [
         {
             "name": server.name,
@@ -67,9 +69,8 @@ def _servers(
             "layers": layers,
             "command": commands.get(server.name, ""),
             "start_s": server.running.start_s,
-            "git_revision": git_revision(),  # a record may be added to later, by other code
-            "ready_utc": datetime.now(UTC).isoformat(timespec="seconds"),
             "url": attached_to.get(server.name),
+            **made,
         }
         for server in servers
     ]

@@ -100,8 +100,7 @@ def _measure_group(
         metrics["alone"] += alone.rows
         metrics["histograms"] += alone.histograms
         done("one request at a time")
-        _greedy(servers, prompts, alone.greedy, metrics)
-        done("greedy texts compared")
+        done(_greedy(servers, prompts, alone.greedy, metrics))
     else:
         _skip(metrics, "batch 1, histograms and the greedy regression", "1 is not among `batches`")
     if several := [batch for batch in params.batches if batch > 1]:
@@ -121,18 +120,20 @@ def _greedy(
     prompts: Sequence[Sequence[int]],
     ids: Mapping[tuple[str, int], tuple[int, ...]],
     metrics: Metrics,
-) -> None:
+) -> str:
+    """What was done."""
     plain = next((server for server in servers if server.planned.method == "plain"), None)
     if plain is None or not ids:
         why = "no plain server is among `urls`" if plain is None else "0 is not among `temperatures`"
         _skip(metrics, "the greedy regression", why)
-        return
+        return f"greedy texts are not compared: {why}"
     metrics["plain_greedy"] += [
         {"extra_layers": plain.planned.extra_layers, "prompt": number, "ids": list(ids[plain.name, number])}
         for number in range(len(prompts))
     ]
     others = [server for server in servers if server is not plain]
     metrics["greedy"] += measure_greedy(plain, others, prompts, ids)
+    return "greedy texts compared"
 
 
 def _warm_up(params: ServingParams, servers: Sequence[Server], prompts: Sequence[Sequence[int]]) -> None:

@@ -47,7 +47,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Milliseconds of one round, the mean of many: of kernels by kind, and from one round to the next."""
+    """Milliseconds of a mean round: of kernels by kind, and from one round to the next, the profiler included."""
 
     kinds: dict[str, float]
     elapsed: float

@@ -16,7 +16,7 @@ from ddtree.workbook.speed.graphs import captured
 from ddtree.workbook.speed.inputs import Sizes
 from ddtree.workbook.speed.layers import WORDS, Layer, make_layers
 from ddtree.workbook.speed.medians import columns, median, ratio
-from ddtree.workbook.speed.timing import Case, clock_of, fitting, interleaved
+from ddtree.workbook.speed.timing import Case, clock_of, fitting, interleaved, runnable
 
 HEADS = {"SmolLM2-135M": (9, 3, 64), "Qwen3-8B": (32, 8, 128)}  # heads, KV heads, numbers of a head
 PREFIXES = (256, 2048)  # tokens before the tree
@@ -28,17 +28,8 @@ Attention = Callable[[Layer], object]
 
 def attentions(device: torch.device) -> tuple[dict[str, Attention], list[dict[str, str]]]:
     """What can attend to a tree on `device`, ours first, and what cannot with its reason."""
-    usable: dict[str, Attention] = {}
-    skipped: list[dict[str, str]] = []
-    for name, reason, run in (
-        (OURS, kernels.missing(device.type), _ours),
-        (SGLANG, peers.extend_missing(device), peers.extend_attention),
-    ):
-        if reason is None:
-            usable[name] = run
-        else:
-            skipped.append({"what": name, "why": reason})
-    return usable, skipped
+    ours = (OURS, kernels.missing(device.type), _ours)
+    return runnable([ours, (SGLANG, peers.extend_missing(device), peers.extend_attention)])
 
 
 def _ours(layer: Layer) -> object:

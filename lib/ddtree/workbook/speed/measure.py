@@ -48,25 +48,24 @@ def measure_kernels(params: SpeedParams, *, say: Say = print, keep: Keep = lambd
     ]
     plain = SamplingParams(params.temperature)
     filtered = SamplingParams(params.temperature, params.top_k, params.top_p)
-    common: dict[str, Any] = {
+    timed: dict[str, Any] = {
         "repeats": params.repeats,
         "bandwidth": bandwidth,
         "device": device,
-        "dtype": DTYPES[params.logits_dtype],
         "seed": params.seed,
         "say": say,
     }
+    logits = timed | {"dtype": DTYPES[params.logits_dtype]}
+    shape = timed | {"depth": params.depth, "topk_cap": params.topk_cap}
     skipped: list[dict[str, str]] = []
     metrics: dict[str, Any] = {"copy_bytes_per_s": bandwidth.bytes_per_s, "skipped": skipped}
-    metrics["stages"], metrics["builders"] = measure_stages(grid, sampling=filtered, skipped=skipped, **common)
+    metrics["stages"], metrics["builders"] = measure_stages(grid, sampling=filtered, skipped=skipped, **logits)
     keep(metrics)
     filters = {f"top-k {params.top_k}, top-p {params.top_p:g}": filtered, "no filter": plain}
-    metrics["verify"], not_run = measure_verify(grid, filters, **common)
+    metrics["verify"], not_run = measure_verify(grid, filters, **logits)
     skipped += not_run
     keep(metrics)
-    del common["dtype"]
-    common |= {"depth": params.depth, "topk_cap": params.topk_cap}
-    metrics["attention"], not_run = measure_attention(params.batches, params.budgets, **common)
+    metrics["attention"], not_run = measure_attention(params.batches, params.budgets, **shape)
     skipped += not_run
     keep(metrics)
     return metrics

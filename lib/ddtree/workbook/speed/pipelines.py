@@ -14,7 +14,7 @@ from ddtree.workbook.speed.floors import Bandwidth, bytes_to_move
 from ddtree.workbook.speed.graphs import captured
 from ddtree.workbook.speed.inputs import Scene, Sizes, make_scenes, rows_walked
 from ddtree.workbook.speed.medians import columns, median, ratio
-from ddtree.workbook.speed.timing import Case, clock_of, fitting, interleaved
+from ddtree.workbook.speed.timing import Case, clock_of, fitting, interleaved, runnable
 
 Pipeline = Callable[[Scene, SamplingParams], object]
 FUSED = "ours: fused"
@@ -23,23 +23,12 @@ STOCK, DFLASH = "stock pipeline", "SGLang DFlash"
 
 def pipelines(device: torch.device) -> tuple[dict[str, Pipeline], list[dict[str, str]]]:
     """What can verify a tree on `device`, ours first, and what cannot with its reason."""
-    usable: dict[str, Pipeline] = {}
-    skipped: list[dict[str, str]] = []
-    for status in backend_report(device):
-        if status.usable:
-            usable[f"ours: {status.name}"] = _ours(status.name)
-        else:
-            skipped.append({"what": f"ours: {status.name}", "why": status.reason})
-    for name, missing, run in (
-        (STOCK, peers.stock_missing, peers.stock_verify),
-        (DFLASH, peers.dflash_missing, peers.dflash_verify),
-    ):
-        reason = missing(device)
-        if reason is None:
-            usable[name] = run
-        else:
-            skipped.append({"what": name, "why": reason})
-    return usable, skipped
+    ours = [
+        (f"ours: {status.name}", None if status.usable else status.reason, _ours(status.name))
+        for status in backend_report(device)
+    ]
+    stock = (STOCK, peers.stock_missing(device), peers.stock_verify)
+    return runnable([*ours, stock, (DFLASH, peers.dflash_missing(device), peers.dflash_verify)])
 
 
 def _ours(backend: str) -> Pipeline:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 
+Run = TypeVar("Run")
 WARM_UP = 3  # turns before the first that counts
 
 
@@ -62,6 +63,18 @@ class CudaClock:
 
 def clock_of(device: torch.device) -> Clock:
     return CudaClock() if device.type == "cuda" else WallClock()
+
+
+def runnable(candidates: Iterable[tuple[str, str | None, Run]]) -> tuple[dict[str, Run], list[dict[str, str]]]:
+    """Those by name for whose absence there is no reason, in their order, and what cannot run with its reason."""
+    usable: dict[str, Run] = {}
+    skipped: list[dict[str, str]] = []
+    for name, reason, run in candidates:
+        if reason is None:
+            usable[name] = run
+        else:
+            skipped.append({"what": name, "why": reason})
+    return usable, skipped
 
 
 @torch.inference_mode()
