@@ -4,8 +4,8 @@ SGLang's extend kernel lays 17 nodes into a tile of 128, once for every head, an
 the other. Here the heads that share keys share a tile, and a prefix is met in parts at the same time, as in
 Flash-Decoding (Dao et al., 2023); within a part runs the softmax of FlashAttention (arXiv 2205.14135).
 
-Invariant: how a prefix is parted depends on its length, the tree's width and the model alone, so that a request's
-numbers do not depend on who shares its batch.
+Invariant: into how many parts keys fall follows from shapes alone, so a CUDA graph holds it for every length. A larger
+batch has fewer parts, so who shares a batch can change a request's numbers in their rounding, as in matrix products.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 MOST_PARTS = 16  # the tree's own nodes are one of them
-PROGRAMS = 128  # of one request, about one for each multiprocessor of a large GPU
+PROGRAMS = 600  # of a launch, at most, unless two parts have more; a large GPU has 130 multiprocessors
 ROWS, KEYS = 64, 32  # at most, of the tile that a program takes
 NARROW = 64  # numbers of a head, up to which a program does better without loading ahead
 WIDEST = 256
@@ -61,7 +61,7 @@ def tree_attention(
     group = heads // kv_heads
     tile = min(max(triton.next_power_of_2(nodes * group), 16), ROWS)
     blocks = triton.cdiv(nodes * group, tile)
-    parts = parts_of(kv_heads * blocks)
+    parts = parts_of(rows // nodes * kv_heads * blocks)
     wide = max(triton.next_power_of_2(size), 16)
     sums = torch.empty(rows, heads, parts, size, dtype=torch.float32, device=q.device)
     peaks, masses = torch.empty(2, rows, heads, parts, dtype=torch.float32, device=q.device).unbind()
@@ -76,7 +76,7 @@ def tree_attention(
 
 
 def parts_of(programs: int) -> int:
-    """Into how many parts keys fall, where each takes so many programs a request: a power of two from 2 to 16."""
+    """Into how many parts keys fall, where each takes so many programs: a power of two from 2 to 16."""
     return min(1 << max((PROGRAMS // programs).bit_length() - 1, 1), MOST_PARTS)
 
 
