@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ddtree.kernels.compiled import dtypes, start
+
 BITS = 23  # odd multiples of 2^-24 are exact in float32 and never 0 or 1
 GOLDEN = 0x9E3779B97F4A7C15
 FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -37,9 +39,9 @@ def coins_on_device(seeds: Tensor, prefix_len: Tensor, width: int) -> tuple[Tens
     finals = torch.empty(bs, dtype=torch.float32, device=seeds.device)
     if bs:
         lanes = triton.next_power_of_2(width + 1)
-        draw_coins[(bs,)](
-            seeds.contiguous(), prefix_len.contiguous(), coins, finals, width, GOLDEN=GOLDEN, BITS=BITS, LANES=lanes
-        )
+        read = seeds.contiguous(), prefix_len.contiguous()
+        key = ("draw_coins", *dtypes(read), lanes)
+        start(draw_coins, (bs,), (*read, coins, finals, width, GOLDEN, BITS, lanes), seeds.device, key, warps=4)
     return coins, finals
 
 

@@ -4,8 +4,10 @@
 import triton
 import triton.language as tl
 
+SMALL = ("seeds", "prefix_len", "coins", "finals")
 
-@triton.jit
+
+@triton.jit(do_not_specialize=("width",), do_not_specialize_on_alignment=SMALL)
 def draw_coins(seeds, prefix_len, coins, finals, width, GOLDEN: tl.constexpr, BITS: tl.constexpr, LANES: tl.constexpr):
     request = tl.program_id(0)
     seed = tl.load(seeds + request).to(tl.uint64, bitcast=True)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ddtree.kernels.compiled import dtypes, start
+
 WORD = 8  # bytes that the kernel moves at a time
 MOST_WORDS = 1024  # a tile
 
@@ -49,12 +51,7 @@ def compact_on_device(pointers: Tensor, row_bytes: int, slots: Tensor, path: Ten
     if bs == 0:
         return
     words = row_bytes // WORD
-    move_path[(len(pointers), bs)](
-        pointers.view(torch.int64),
-        slots.contiguous(),
-        path.contiguous(),
-        words,
-        q,
-        path.shape[1],
-        TILE=min(triton.next_power_of_2(words), MOST_WORDS),
-    )
+    tile = min(triton.next_power_of_2(words), MOST_WORDS)
+    read = pointers.view(torch.int64), slots.contiguous(), path.contiguous()
+    key = ("move_path", *dtypes(read), tile)
+    start(move_path, (len(pointers), bs), (*read, words, q, path.shape[1], tile), slots.device, key, warps=4)

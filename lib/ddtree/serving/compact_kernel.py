@@ -4,8 +4,11 @@
 import triton
 import triton.language as tl
 
+UNSPECIAL = ("words", "q", "length")
+SMALL = ("pointers", "slots", "path")
 
-@triton.jit
+
+@triton.jit(do_not_specialize=UNSPECIAL, do_not_specialize_on_alignment=SMALL)
 def move_path(pointers, slots, path, words, q, length, TILE: tl.constexpr):
     buffer = tl.load(pointers + tl.program_id(0)).to(tl.pointer_type(tl.int64))
     slots += tl.program_id(1).to(tl.int64) * q

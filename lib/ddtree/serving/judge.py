@@ -59,11 +59,12 @@ class Judge:
 
         `sampling` is SGLang's SamplingBatchInfo (on the device), `parameters` the requests' own on the host.
         A walk that meets a row which is no distribution ends there: its status is 1 + the node, its final token
-        the root's, and whoever calls this aborts the request.
+        0, and whoever calls this aborts the request.
         """
         if self.backend == "fused":
-            *result, status = fused.sample(tree, tables, logits, self._on_device(sampling), *coins)
-            return _ended(VerifyResult(*result), tree, status), status
+            predict, *accepted, status = fused.sample(tree, tables, logits, self._on_device(sampling), *coins)
+            # A broken walk has no final token; its -1 would be looked up in the embedding.
+            return VerifyResult(predict.clamp_(min=0), *accepted), status
         if sampling.is_all_greedy:
             return verify_tree_greedy(tree, tables, logits.argmax(dim=-1)), None
         return sample_tree(tree, tables, logits, on_host(parameters), *coins, backend=self.backend), None
@@ -97,11 +98,3 @@ def on_host(parameters: Sequence[Any]) -> list[SamplingParams]:
         )
         for p in parameters
     ]
-
-
-def _ended(result: VerifyResult, tree: DraftTree, status: Tensor) -> VerifyResult:
-    """A broken walk has no final token; -1 would be looked up in the embedding, so the root's stands in."""
-    broken = (status > 0)[:, None].expand(-1, tree.width)
-    roots = tree.tokens[:, :1].int().expand(-1, tree.width)
-    predict = torch.where(broken, roots, result.predict.view(-1, tree.width))
-    return VerifyResult(predict.reshape(-1), result.accept_index, result.accept_count)

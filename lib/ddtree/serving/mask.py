@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ddtree.kernels.compiled import start
+
 LANES = 256  # one compiled kernel serves all batches up to this many requests
 
 
@@ -37,11 +39,7 @@ def write_tree_mask_on_device(buffer: Tensor, visible: Tensor, prefix_len: Tenso
 
     bs, q, _ = visible.shape
     if bs:
-        write_row[(bs, q)](
-            buffer,
-            visible.view(torch.uint8),
-            prefix_len.contiguous(),
-            q,
-            BATCH=max(LANES, triton.next_power_of_2(bs)),
-            WIDTH=triton.next_power_of_2(q),
-        )
+        lanes = max(LANES, triton.next_power_of_2(bs)), triton.next_power_of_2(q)
+        arguments = (buffer, visible.view(torch.uint8), prefix_len.contiguous(), q, *lanes)
+        key = ("write_row", buffer.dtype, prefix_len.dtype, *lanes)
+        start(write_row, (bs, q), arguments, buffer.device, key, warps=4)

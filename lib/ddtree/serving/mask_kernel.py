@@ -4,8 +4,10 @@
 import triton
 import triton.language as tl
 
+SMALL = ("buffer", "visible", "prefix_len")
 
-@triton.jit
+
+@triton.jit(do_not_specialize=("width",), do_not_specialize_on_alignment=SMALL)
 def write_row(buffer, visible, prefix_len, width, BATCH: tl.constexpr, WIDTH: tl.constexpr):
     request, node = tl.program_id(0), tl.program_id(1)
     other = tl.arange(0, BATCH)
