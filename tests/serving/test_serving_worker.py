@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -65,6 +66,21 @@ def test_greedy_text_and_both_caches_are_those_of_one_by_one(
         assert torch.equal(runner.token_to_kv_pool.v_buffer[0][slots], -keys)
         hidden = keys.cumsum(0) * (1 + place % 3)[:, None]
         assert torch.equal(worker.draft_model_runner.cache[slots], hidden)
+
+
+def test_a_broken_walk_s_token_can_be_looked_up(worker_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk that stops has -1 for its final token, which an embedding must never be asked for."""
+    worker = started(worker_module, monkeypatch, 5, 2)
+    decide = worker.judge.decide
+
+    def stopped(*args: Any) -> Any:
+        result, _ = decide(*args)
+        return replace(result, predict=torch.full_like(result.predict, -1)), None
+
+    monkeypatch.setattr(worker, "judge", SimpleNamespace(decide=stopped))
+    texts, _, last = served(worker, [request([1, 2, 3]), request([4])], [0, 1], 2)
+    assert all(token == 0 for text in texts for token in text)
+    assert last.next_draft_input.bonus_tokens.tolist() == [0, 0]
 
 
 def test_trees_are_accepted_beyond_their_chain(worker_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,12 +59,11 @@ class Judge:
 
         `sampling` is SGLang's SamplingBatchInfo (on the device), `parameters` the requests' own on the host.
         A walk that meets a row which is no distribution ends there: its status is 1 + the node, its final token
-        0, and whoever calls this aborts the request.
+        stays -1, and whoever calls this looks that up nowhere and aborts the request.
         """
         if self.backend == "fused":
-            predict, *accepted, status = fused.sample(tree, tables, logits, self._on_device(sampling), *coins)
-            # A broken walk has no final token; its -1 would be looked up in the embedding.
-            return VerifyResult(predict.clamp_(min=0), *accepted), status
+            *result, status = fused.sample(tree, tables, logits, self._on_device(sampling), *coins)
+            return VerifyResult(*result), status
         if sampling.is_all_greedy:
             return verify_tree_greedy(tree, tables, logits.argmax(dim=-1)), None
         return sample_tree(tree, tables, logits, on_host(parameters), *coins, backend=self.backend), None

@@ -143,7 +143,7 @@ class DDTreeWorker(DFlashWorkerV2):
         result, status = self.judge.decide(tree, tables, logits[:, None], sampling, parameters, coins)
         if status is not None:
             self.broken.note(status, batch.reqs)
-        return result.predict.long()
+        return _without_minus_one(result.predict).long()
 
     def _round(self, batch: Any, on_publish: Any) -> Any:
         bs = len(batch.seq_lens)
@@ -169,11 +169,11 @@ class DDTreeWorker(DFlashWorkerV2):
         logits_output.hidden_states = None  # large, and nobody is given it
         return GenerationBatchResult(
             logits_output=logits_output,
-            next_token_ids=commit.tokens.clamp(min=0).reshape(-1),
+            next_token_ids=_without_minus_one(commit.tokens).reshape(-1),
             accept_lens=lengths,
             can_run_cuda_graph=target_out.can_run_cuda_graph,
             next_draft_input=self._make_next_draft_input_decode(
-                bonus_tokens=commit.next_root, new_seq_lens=commit.new_len
+                bonus_tokens=_without_minus_one(commit.next_root), new_seq_lens=commit.new_len
             ),
             speculative_num_draft_tokens=self.block_size,
             new_seq_lens=commit.new_len,
@@ -274,6 +274,11 @@ class DDTreeWorker(DFlashWorkerV2):
             cache_loc_2d=front,
             commit_lens=lengths,
         )
+
+
+def _without_minus_one(tokens: Tensor) -> Tensor:
+    """0 in place of -1, which pads paths and ends broken walks: an embedding would read before its rows."""
+    return tokens.clamp(min=0)
 
 
 def _require_width(what: str, runner: Any, width: int) -> None:
