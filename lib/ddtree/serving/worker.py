@@ -15,7 +15,6 @@ import torch
 from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
 from sglang.kernels.ops.speculative.dflash import _prepare_dflash_draft_block_unchecked
 from sglang.srt.managers.scheduler import GenerationBatchResult
-from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
 from sglang.srt.model_executor.cuda_graph_config import Backend
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
 from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
@@ -32,6 +31,7 @@ from ddtree.serving.compact import compact_on_device
 from ddtree.serving.drafter import Drafted, TreeDrafter
 from ddtree.serving.first import root_alone
 from ddtree.serving.judge import Judge, choose_backend
+from ddtree.serving.loaded_target import head_of, require_width, row_bytes_of
 from ddtree.serving.mask import mask_cells, write_tree_mask_on_device
 from ddtree.serving.seeds import Seeds
 from ddtree.serving.settings import Settings
@@ -59,7 +59,7 @@ class DDTreeWorker(DFlashWorkerV2):
         super().__init__(draft_args, gpu_id, ps, nccl_port, target_worker)
         self.server_args = server_args
         self.tree_drafter = TreeDrafter(
-            self._target_head(),
+            head_of(self.model_runner.model),
             block=block,
             budget=self.width - 1,
             topk_cap=self.settings.topk_cap,
@@ -68,40 +68,19 @@ class DDTreeWorker(DFlashWorkerV2):
         self.stock_sample = self.model_runner.sample
         self.model_runner.sample = self._first_tokens
 
-    def _target_head(self) -> Tensor:
-        head = getattr(self.model_runner.model, "lm_head", None)
-        weight = getattr(head, "weight", None)
-        if weight is None or not torch.is_floating_point(weight):
-            raise ValueError("DDTREE drafts with the target's lm_head, which must be there and not be quantised.")
-        shard = getattr(head, "shard_indices", None)
-        if shard is None:
-            return weight
-        if int(shard.num_added_elements) or int(shard.org_vocab_start_index):
-            raise ValueError("DDTREE does not serve a target whose lm_head has added tokens or is split.")
-        return weight[: int(shard.num_org_elements)]
-
     def init_attention_backends(self) -> None:
         """Before any graph is captured."""
         super().init_attention_backends()
         choose_attention(self.settings.attention, self.model_runner, self.width)
 
     def init_cuda_graphs(self) -> None:
-        if self.model_runner.sliding_window_size is not None:
-            raise ValueError("DDTREE does not serve a target with a sliding window.")
-        pool = self.model_runner.token_to_kv_pool
-        if type(pool) is not MHATokenToKVPool or pool.use_hnd:
-            raise ValueError(
-                f"DDTREE moves rows of an MHATokenToKVPool in NHD layout; the target's is {type(pool).__name__}."
-            )
-        self.row_bytes = int(pool.k_buffer[0][0].nbytes)
-        if any(int(buffer[0].nbytes) != self.row_bytes for buffer in (*pool.k_buffer, *pool.v_buffer)):
-            raise ValueError("DDTREE moves KV rows of one size; this target's keys and values differ.")
+        self.row_bytes = row_bytes_of(self.model_runner)
         requests = torch.arange(self.model_runner.req_to_token_pool.size, device=self.device)
         self.first_nodes = requests[:, None] * self.width  # flat, of each request of a batch
         self.depths = torch.arange(self.block_size, device=self.device)
         super().init_cuda_graphs()
-        _require_width("drafter's graphs", self.draft_model_runner.decode_cuda_graph_runner, self.block_size)
-        _require_width("verify graphs", self.model_runner.decode_cuda_graph_runner, self.width)
+        require_width("drafter's graphs", self.draft_model_runner.decode_cuda_graph_runner, self.block_size)
+        require_width("verify graphs", self.model_runner.decode_cuda_graph_runner, self.width)
 
     def _maybe_build_draft_sampler(self) -> TreeDrafter | None:
         if self.server_args.cuda_graph_config.decode.backend == Backend.DISABLED:
@@ -279,10 +258,3 @@ class DDTreeWorker(DFlashWorkerV2):
 def _without_minus_one(tokens: Tensor) -> Tensor:
     """0 in place of -1, which pads paths and ends broken walks: an embedding would read before its rows."""
     return tokens.clamp(min=0)
-
-
-def _require_width(what: str, runner: Any, width: int) -> None:
-    """Raises RuntimeError for graphs of another width; a runner that captured nothing has none."""
-    found = getattr(runner, "captured_req_width", width)
-    if found != width:
-        raise RuntimeError(f"the {what} are {found} tokens a request wide; they must be {width}.")

@@ -1,14 +1,31 @@
 """Kinds of values that several notebooks take: ranges, and descriptions where they are the same everywhere."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+
+
+def each_once(what: str) -> AfterValidator:
+    """Refuses a list that holds a value twice; `what` is the name of one."""
+
+    def check(values: list[Any]) -> list[Any]:
+        if len(set(values)) != len(values):
+            raise ValueError(f"every {what} may stand once only")
+        return values
+
+    return AfterValidator(check)
+
 
 Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 Temperature = Annotated[float, Field(ge=0, le=10)]
 Budget = Annotated[int, Field(ge=0, le=1024)]
 
 Prompt = Annotated[Text, Field(description="message that the model answers")]
+Temperatures = Annotated[
+    list[Temperature],
+    Field(min_length=1, description="sampling temperatures measured, all different; 0 is greedy"),
+    each_once("temperature"),
+]
 SkipTokens = Annotated[int, Field(ge=0, le=512, description="tokens generated before the tree that is shown")]
 TreeBudget = Annotated[Budget, Field(description="tree nodes beside the root; 0 drafts nothing")]
 ChosenBudget = Annotated[

@@ -4,14 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ddtree.workbook.params.fields import (
-    Backend,
-    DraftTemperature,
-    MinP,
-    Text,
-    TopK,
-    TopP,
-)
+from ddtree.workbook.params.fields import Backend, DraftTemperature, MinP, Text, TopK, TopP
 from ddtree.workbook.params.one_tree import OneTreeParams
 
 

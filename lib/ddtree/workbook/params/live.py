@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ddtree.workbook.params.fields import (
     Backend,
@@ -11,7 +11,7 @@ from ddtree.workbook.params.fields import (
     ChosenBudget,
     DraftTemperature,
     MinP,
-    Temperature,
+    Temperatures,
     Text,
     TopK,
     TopkCap,
@@ -28,10 +28,7 @@ class LiveParams(ModelParams):
         "Write a Python function that checks whether a number is prime.",
         "Give me five tips for a job interview.",
     ]
-    temperatures: Annotated[
-        list[Temperature],
-        Field(min_length=1, description="sampling temperatures measured, all different; 0 is greedy"),
-    ] = [0.0, 0.6, 1.0]
+    temperatures: Temperatures = [0.0, 0.6, 1.0]
     top_k: TopK = 0
     top_p: TopP = 1.0
     min_p: MinP = 0.0
@@ -55,10 +52,3 @@ class LiveParams(ModelParams):
     bootstrap: Bootstrap = 2000
     backend: Backend = "auto"
     out_dir: Text = Field("outputs/live", description="folder of the results, relative to the project root")
-
-    @field_validator("temperatures")
-    @classmethod
-    def _distinct(cls, values: list[float]) -> list[float]:
-        if len(set(values)) != len(values):
-            raise ValueError("every temperature may stand once only")
-        return values

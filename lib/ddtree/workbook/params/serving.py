@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ddtree.workbook.params.base import NotebookParams
-from ddtree.workbook.params.fields import Bootstrap, Temperature, Text, TopkCap
+from ddtree.workbook.params.fields import Bootstrap, Temperatures, Text, TopkCap, each_once
 
 ServerName = Annotated[str, Field(pattern=r"^(plain|dflash|ddtree-[1-9][0-9]*)$")]
 ArgumentName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -33,22 +33,22 @@ class ServingParams(NotebookParams):
             description="identity layers added to the target, all different, servers for each; above 0 a step costs "
             "what a deeper model's would: an emulated cost",
         ),
+        each_once("entry"),
     ] = [0]
     budgets: Annotated[
         list[Annotated[int, Field(ge=1, le=1024)]],
         Field(min_length=1, description="tree nodes beside the root, all different, one DDTREE server for each"),
+        each_once("entry"),
     ] = [16]
     topk_cap: TopkCap = 4
     draft_temperature: Annotated[
         float, Field(gt=0, le=10, description="temperature of the drafter when the tree is built")
     ] = 1.0
-    temperatures: Annotated[
-        list[Temperature],
-        Field(min_length=1, description="sampling temperatures measured, all different; 0 is greedy"),
-    ] = [0.0, 0.6, 1.0]
+    temperatures: Temperatures = [0.0, 0.6, 1.0]
     batches: Annotated[
         list[Annotated[int, Field(ge=1, le=1024)]],
         Field(min_length=1, description="requests asked at once, all different"),
+        each_once("entry"),
     ] = [1, 8]
     prompts: Annotated[list[Text], Field(min_length=1, description="messages that the model answers")] = [
         "Explain in three sentences why the sky is blue.",
@@ -73,10 +73,3 @@ class ServingParams(NotebookParams):
     start_timeout_s: Annotated[int, Field(ge=1, le=86_400, description="seconds until a server must be ready")] = 600
     bootstrap: Bootstrap = 2000
     out_dir: Text = Field("outputs/serving", description="folder of the results, relative to the project root")
-
-    @field_validator("extra_layers", "budgets", "temperatures", "batches")
-    @classmethod
-    def _distinct(cls, values: list[float]) -> list[float]:
-        if len(set(values)) != len(values):
-            raise ValueError("every entry may stand once only")
-        return values

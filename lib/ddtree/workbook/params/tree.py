@@ -2,10 +2,7 @@
 
 from pydantic import Field
 
-from ddtree.workbook.params.fields import (
-    DraftTemperature,
-    Text,
-)
+from ddtree.workbook.params.fields import DraftTemperature, Text
 from ddtree.workbook.params.one_tree import OneTreeParams
 
 
