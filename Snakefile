@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from ddtree.workbook.sweep.plan import PLAN_NAME, read_plan
+from ddtree.workbook.sweep.grid import PLAN_NAME, read_plan
 
 PLAN = read_plan(Path(PLAN_NAME))
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from ddtree.kernels.round_ops import mask_cells, write_tree_mask
+from ddtree.kernels.tree_attention import tree_attention
 from ddtree.retrieve import tree_visibility
-from ddtree.serving.attention import tree_attention
-from ddtree.serving.mask import mask_cells, write_tree_mask
 from oracles import random_trees
 from torch import Tensor
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ddtree.workbook.doctor.pins import Pins, read_pins
+from ddtree.workbook.doctor.packages import Pins, read_pins
 from ddtree.workbook.paths import project_root
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet

@@ -10,16 +10,15 @@ PACKAGE = Path(ddtree.__file__).parent
 # A module may import those of an earlier line, and of its own line only if it is a room.
 ORDER = [
     {"kernels"},
-    {"draft_tree"},
-    {"likeliest", "prefixes"},
+    {"topk"},
     {"tree"},
-    {"clock", "rest", "retrieve"},
-    {"budget"},
+    {"retrieve"},
     {"sampling"},
     {"backends"},
     {"verify"},
     {"commit"},
-    {"interfaces"},
+    {"protocols"},
+    {"adaptive_budget"},
     {"decode"},
     {"models"},
     {"serving"},
@@ -65,5 +64,5 @@ def test_a_module_imports_what_comes_before_it(path: Path) -> None:
 
 
 def test_an_import_is_seen_in_every_form() -> None:
-    forms = "import ddtree.models.zoo\nfrom ddtree import tree\ndef f():\n    from ddtree.workbook.run import x\n"
+    forms = "import ddtree.models.zoo\nfrom ddtree import tree\ndef f():\n    from ddtree.workbook.runner import x\n"
     assert imported(forms + "import torch\nfrom ddtreex import a\n") == {"models", "tree", "workbook"}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ddtree.workbook.doctor.pins import read_pins
+from ddtree.workbook.doctor.packages import read_pins
 from ddtree.workbook.paths import project_root
 from packaging.markers import Environment, default_environment
 from packaging.requirements import Requirement

@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
-from ddtree.workbook import plain_yaml
+from ddtree.workbook import params_validation
 from ddtree.workbook.paths import project_root
 
 SERIALISERS = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
@@ -97,6 +97,6 @@ def _sources(folder: Path) -> list[tuple[str, str]]:
 
 
 def test_project_s_yaml_loader_is_a_safe_one() -> None:
-    assert issubclass(plain_yaml._StrictLoader, yaml.SafeLoader)
-    with pytest.raises(plain_yaml.YamlError, match="could not determine a constructor"):
-        plain_yaml.parse_value("seed", "!!python/object/apply:os.getpid []")
+    assert issubclass(params_validation._StrictLoader, yaml.SafeLoader)
+    with pytest.raises(params_validation.YamlError, match="could not determine a constructor"):
+        params_validation.parse_value("seed", "!!python/object/apply:os.getpid []")

@@ -16,11 +16,11 @@ import pytest
 import typer
 from ddtree.models import zoo
 from ddtree.models.zoo import Pair
-from ddtree.workbook import run as run_module
+from ddtree.workbook import runner as run_module
 from ddtree.workbook.cli import app
 from ddtree.workbook.params import PARAMS, NotebookParams
 from ddtree.workbook.paths import project_root
-from ddtree.workbook.run import RunOutcome
+from ddtree.workbook.runner import RunOutcome
 from ddtree.workbook.sweep.grid import read_grid
 from tiny import DigitTokenizer
 from tiny_pair import Tokenizer, tiny_pair

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from ddtree.backends.trial import tiny_case
+from ddtree.backends.registry import tiny_case
 from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams, target_probs
 from ddtree.tree import DraftTree, build_tree

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ddtree import kernels
-from ddtree.draft_tree import DraftTree
+from ddtree.tree import DraftTree
 from ddtree.verify import VerifyResult
 
 

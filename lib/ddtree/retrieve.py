@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ddtree import kernels
-from ddtree.draft_tree import DraftTree
+from ddtree.tree import DraftTree
 
 
 @dataclass(frozen=True, slots=True)

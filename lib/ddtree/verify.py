@@ -10,18 +10,11 @@ import torch
 from torch import Tensor
 
 from ddtree.backends import fused, reference, sgl
-from ddtree.backends.refusals import refuse_bad_shapes, refuse_bad_values, refuse_improper_rows, refuse_unsound_tree
-from ddtree.backends.trial import (
-    BACKENDS,
-    VERIFY,
-    BackendStatus,
-    BackendUnavailableError,
-    backend_report,
-    resolve,
-)
-from ddtree.draft_tree import DraftTree
+from ddtree.backends.checks import refuse_bad_shapes, refuse_bad_values, refuse_improper_rows, refuse_unsound_tree
+from ddtree.backends.registry import BACKENDS, VERIFY, BackendStatus, BackendUnavailableError, backend_report, resolve
 from ddtree.retrieve import RetrieveTables
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams, target_probs
+from ddtree.tree import DraftTree
 
 __all__ = [
     "BACKENDS",

@@ -6,7 +6,7 @@ import fake_sgl_kernel
 import numpy as np
 import pytest
 import torch
-from ddtree.backends import reference, sgl, trial
+from ddtree.backends import reference, registry, sgl
 from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import target_probs
 from ddtree.tree import DraftTree, build_tree
@@ -176,15 +176,15 @@ class TestProof:
     @pytest.fixture(autouse=True)
     def _tried_afresh(self, monkeypatch: pytest.MonkeyPatch) -> object:
         monkeypatch.setattr(sgl, "missing", lambda device_type: None)
-        trial.prove.cache_clear()
+        registry.prove.cache_clear()
         yield
-        trial.prove.cache_clear()
+        registry.prove.cache_clear()
 
-    def status(self) -> trial.BackendStatus:
+    def status(self) -> registry.BackendStatus:
         return next(status for status in backend_report("cpu") if status.name == "sgl")
 
     def test_right_op_is_usable(self) -> None:
-        assert self.status() == trial.BackendStatus("sgl", True, "its trial run gave the reference's tokens")
+        assert self.status() == registry.BackendStatus("sgl", True, "its trial run gave the reference's tokens")
 
     def test_op_that_raises_is_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def broken(**_arguments: object) -> None:
@@ -204,4 +204,4 @@ class TestProof:
         monkeypatch.setattr(fake_sgl_kernel, "tree_speculative_sampling_target_only", off_by_one)
         assert not self.status().usable
         assert "where the reference gives" in self.status().reason
-        assert trial.resolve("auto", torch.device("cpu")) == "reference"
+        assert registry.resolve("auto", torch.device("cpu")) == "reference"

@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddtree.workbook.report.headline import Headline
-from ddtree.workbook.report.index import render_index
-from ddtree.workbook.report.runs import ListedRun
+from ddtree.workbook.report.index import Headline, ListedRun, render_index
 from offline_browser import (
     NEEDS_BROWSER,
     assert_asked_for_nothing,

@@ -10,7 +10,7 @@ from typing import Any
 import nbformat
 import plotly.graph_objects as go
 import pytest
-from ddtree.workbook.report.export import export
+from ddtree.workbook.report.html import export
 from ddtree.workbook.report.pdf import print_pdf
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from offline_browser import (

@@ -8,7 +8,7 @@ import torch
 from ddtree.commit import Commit, plan_commit
 from ddtree.decode import generate
 from ddtree.models import zoo
-from ddtree.models.cache import RowCache
+from ddtree.models.kv_cache import RowCache
 from ddtree.models.target import Target, TargetSession
 from ddtree.models.zoo import load_pair
 from ddtree.retrieve import compile_retrieve, tree_attention_mask

@@ -9,7 +9,7 @@ import ddtree
 import fake_sgl_kernel
 import pytest
 import torch
-from ddtree.backends import sgl, trial
+from ddtree.backends import registry, sgl
 from ddtree.verify import BackendUnavailableError, backend_report
 
 SOURCES = sorted(Path(ddtree.__file__).parent.rglob("*.py"))
@@ -25,7 +25,7 @@ def test_d01_d05_the_package_is_imported_where_it_is_called_and_never_at_module_
         assert not set(found) & set(tree.body), path.name
         importing += [path.name] * bool(found)
         naming += [path.name] * ("retrive_" in text)
-    calling = ["peers.py", "sgl.py"]  # the stock pipeline that speed is compared with, and the backend
+    calling = ["baselines.py", "sgl.py"]  # the stock pipeline that speed is compared with, and the backend
     assert sorted(importing) == sorted(naming) == calling, "the op's own spelling stands where the op is called"
 
 
@@ -37,13 +37,13 @@ def test_d01_failed_import_is_a_reason_and_no_crash(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(sgl, "missing", lambda _device: None)
     monkeypatch.setattr(builtins, "__import__", without_libraries)
-    trial.prove.cache_clear()
+    registry.prove.cache_clear()
     try:
         (status,) = [status for status in backend_report("cpu") if status.name == "sgl"]
         with pytest.raises(BackendUnavailableError, match="libnvrtc"):
-            trial.resolve("sgl", torch.device("cpu"))
+            registry.resolve("sgl", torch.device("cpu"))
     finally:
-        trial.prove.cache_clear()
+        registry.prove.cache_clear()
     assert not status.usable
     assert "libnvrtc.so.12" in status.reason, "the real reason, in the last words"
     assert torch.__version__ in status.reason

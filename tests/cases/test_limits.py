@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from ddtree.workbook.parameter_problems import UNSUPPORTED
+from ddtree.workbook.params_validation import UNSUPPORTED
 from ddtree.workbook.paths import project_root
 
 TEXT = (project_root() / "docs" / "limits.md").read_text(encoding="utf-8")

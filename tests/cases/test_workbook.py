@@ -9,9 +9,9 @@ import nbformat
 import numpy as np
 import pytest
 from ddtree.workbook.params import PARAMS, LiveParams, NotebookParams, ParameterError, TreeParams
+from ddtree.workbook.params_validation import parse_value
 from ddtree.workbook.paths import project_root
-from ddtree.workbook.plain_yaml import parse_value
-from ddtree.workbook.run import own_sockets, run_notebook
+from ddtree.workbook.runner import own_sockets, run_notebook
 from jupyter_client.manager import KernelManager
 from nbformat.v4 import new_code_cell, new_notebook
 from papermill.cli import _resolve_type as as_papermill_reads

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from ddtree.backends import fused, reference
-from ddtree.backends.trial import resolve
+from ddtree.backends.registry import resolve
 from ddtree.retrieve import RetrieveTables, compile_retrieve
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams
 from ddtree.tree import DraftTree

@@ -15,7 +15,7 @@ from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import SamplingParams
 from ddtree.tree import DraftTree
 from ddtree.verify import sample_tree
-from ddtree.workbook.law.goodness import smallest_departure
+from ddtree.workbook.exactness.goodness_of_fit import smallest_departure
 from oracles import filtered64, goodness_of_fit, repeated
 from torch import Tensor
 

@@ -12,7 +12,7 @@ from ddtree.verify import backend_report
 
 pytest.importorskip("dflash", reason="the drafter's class comes with dflash")
 
-from ddtree.models.shapes import random_pair
+from ddtree.workbook.bench.synthetic_models import random_pair
 
 pytestmark = [
     pytest.mark.gpu,

@@ -14,10 +14,9 @@ import torch
 from ddtree import kernels
 from ddtree.backends import fused
 from ddtree.backends.fused import launch as fused_launch
-from ddtree.draft_tree import DraftTree
-from ddtree.kernels import launch
-from ddtree.prefixes import _plan
+from ddtree.kernels import ops
 from ddtree.retrieve import RetrieveTables
+from ddtree.tree import DraftTree, _plan
 from torch import Tensor
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
@@ -62,7 +61,7 @@ def launches() -> Launches:
         found.setdefault(key[0], []).append((kernel, arguments, key, warps))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "start", recorded)
+        patch.setattr(ops, "start", recorded)
         patch.setattr(fused_launch, "start", recorded)
         call_the_builder(patch)
         call_links_mask_and_commit(patch)
@@ -85,7 +84,7 @@ def call_the_builder(patch: pytest.MonkeyPatch) -> None:
         kernels.likeliest(logits, 1, temperatures)
     for name, value in (("CHUNK", 16), ("ROWS", 2)):
         with patch.context() as smaller:
-            smaller.setattr(launch, name, value)
+            smaller.setattr(ops, name, value)
             kernels.likeliest(logits, 1, 1.0)
 
     for depth, branch, budget in ((3, 4, 12), (3, 4, 15), (3, 4, 16), (1, 1, 1), (1, 2, 1), (4, 4, 64), (16, 4, 12)):
@@ -113,7 +112,7 @@ def call_links_mask_and_commit(patch: pytest.MonkeyPatch) -> None:
         kernels.links(parents, weights.double(), sizes)
         kernels.links(parents, weights, sizes.int())
         with patch.context() as smaller:
-            smaller.setattr(launch, "COMPARED", 64)
+            smaller.setattr(ops, "COMPARED", 64)
             kernels.links(parents, weights, sizes)
         for key_len in (1, 16, 17, 5000):
             for dtype in kernels.MASKS:
@@ -122,7 +121,7 @@ def call_links_mask_and_commit(patch: pytest.MonkeyPatch) -> None:
             kernels.mask(parents.int(), sizes, key_len, torch.float32)
             kernels.mask(parents, sizes.int(), key_len, torch.float32)
         with patch.context() as smaller:
-            smaller.setattr(launch, "KEYS", 16)
+            smaller.setattr(ops, "KEYS", 16)
             kernels.mask(parents, sizes, 20, torch.float32)
     for bs, q, length in ((2, 17, 8), (1, 1, 1), (16, 16, 16), (2, 17, 9), (2, 17, 1)):
         walked = [torch.zeros(n, dtype=torch.int32) for n in ((bs * q,), (bs, length), (bs,))]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from ddtree.models.attention import SHARED_KEYS
+from ddtree.models.target import SHARED_KEYS
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from ddtree.models.int8 import dequantise, quantise
+from ddtree.models.weights import dequantise, quantise
 
 
 def matrix() -> torch.Tensor:

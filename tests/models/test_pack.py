@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from ddtree.models.pack import PackedLinear, can_pack, pack_linears
+from ddtree.models.weights import PackedLinear, can_pack, pack_linears
 from tiny import tiny_llama
 from torch import nn
 

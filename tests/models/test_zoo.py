@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from ddtree.models import zoo
-from ddtree.models.int8 import dequantise, quantise
+from ddtree.models.weights import dequantise, quantise
 from ddtree.models.zoo import ASSETS, Pair, fetch, fetch_drafter, load_pair
 from dflash.model import DFlashDraftModel
 from safetensors.torch import load_file, save_file

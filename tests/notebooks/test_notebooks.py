@@ -16,8 +16,8 @@ import pytest
 from ddtree.workbook.params import PARAMS, NotebookParams
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import read_result
-from ddtree.workbook.report.figures import PLOTLY
-from ddtree.workbook.run import RunOutcome, run_notebook
+from ddtree.workbook.report.run_info import PLOTLY
+from ddtree.workbook.runner import RunOutcome, run_notebook
 
 NOTEBOOKS = sorted((project_root() / "notebooks").glob("*.ipynb"))
 MOST_LINES = 25  # of a code cell; the list of parameters is as long as it is

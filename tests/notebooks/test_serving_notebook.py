@@ -8,8 +8,8 @@ import pytest
 from ddtree.workbook.params import ServingParams
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import read_result, write_result
-from ddtree.workbook.report.figures import PLOTLY
-from ddtree.workbook.run import RunOutcome, run_notebook
+from ddtree.workbook.report.run_info import PLOTLY
+from ddtree.workbook.runner import RunOutcome, run_notebook
 from serving_record import made_up, write_made_up
 
 RECORDED = ServingParams.from_mapping({"extra_layers": [0, 100], "budgets": [16, 32]})

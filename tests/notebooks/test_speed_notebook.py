@@ -8,8 +8,8 @@ import pytest
 from ddtree.workbook.params import SpeedParams
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import read_result
-from ddtree.workbook.report.figures import PLOTLY
-from ddtree.workbook.run import RunOutcome, run_notebook
+from ddtree.workbook.report.run_info import PLOTLY
+from ddtree.workbook.runner import RunOutcome, run_notebook
 
 TINY: dict[str, Any] = {
     "threads": 1,

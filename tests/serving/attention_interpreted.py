@@ -5,7 +5,7 @@ from unittest import mock
 import torch
 import triton_on_cpu  # noqa: F401  before Triton
 from attention_cases import a_case, right
-from ddtree.serving import attention
+from ddtree.kernels import tree_attention
 
 SHAPES = [
     ([1], 3, 2, 1, 16),  # a prefix of one token
@@ -16,8 +16,8 @@ SHAPES = [
 ]
 for seed, (lengths, most_nodes, heads, kv_heads, size) in enumerate(SHAPES):
     case = a_case(seed, lengths, most_nodes=most_nodes, heads=heads, kv_heads=kv_heads, size=size)
-    for programs in (1, attention.PROGRAMS):  # two parts, as of a large batch, and as many as so small a one has
-        with mock.patch.object(attention, "PROGRAMS", programs):
+    for programs in (1, tree_attention.PROGRAMS):  # two parts, as of a large batch, and as many as so small a one has
+        with mock.patch.object(tree_attention, "PROGRAMS", programs):
             torch.testing.assert_close(case.answer().double(), right(case), atol=2e-5, rtol=2e-5)
 
 case = a_case(7, [0, 6], most_nodes=6, heads=4, kv_heads=2, size=16)

@@ -2,7 +2,7 @@
 
 import torch
 import triton_on_cpu  # noqa: F401  before Triton
-from ddtree.serving.compact import compact_on_device
+from ddtree.kernels.round_ops import compact_on_device
 from test_serving_compact import a_round, fresh
 
 for seed in range(4):

@@ -3,9 +3,14 @@
 import numpy as np
 import torch
 import triton_on_cpu  # noqa: F401  before Triton
+from ddtree.kernels.round_ops import (
+    coins_on_device,
+    mask_cells,
+    round_coins,
+    write_tree_mask,
+    write_tree_mask_on_device,
+)
 from ddtree.retrieve import tree_visibility
-from ddtree.serving.coins import coins_on_device, round_coins
-from ddtree.serving.mask import mask_cells, write_tree_mask, write_tree_mask_on_device
 from oracles import random_trees
 
 rng = torch.Generator().manual_seed(1)

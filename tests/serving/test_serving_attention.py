@@ -11,7 +11,7 @@ import pytest
 import torch
 import toy_sglang as toy
 from attention_cases import Case, a_case, right
-from ddtree.serving.attention import parts_of
+from ddtree.kernels.tree_attention import parts_of
 from interpreted import printed_by
 
 HEADS, KV_HEADS, SIZE = 6, 2, 8
@@ -29,7 +29,7 @@ def test_more_programs_a_part_make_fewer_parts(programs: int, parts: int) -> Non
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     toy.install(monkeypatch)
-    yield importlib.import_module("ddtree.serving.verify_attention")
+    yield importlib.import_module("ddtree.serving.attention_backend")
     toy.forget()
 
 

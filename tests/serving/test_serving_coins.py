@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from ddtree.serving.coins import _mixed, round_coins
+from ddtree.kernels.round_ops import _mixed, round_coins
 from scipy.stats import kstest
 
 

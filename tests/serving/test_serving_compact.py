@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from ddtree.serving.compact import compact, compact_on_device, moves
+from ddtree.kernels.round_ops import compact, compact_on_device, moves
 from interpreted import printed_by
 
 

@@ -17,7 +17,7 @@ HEAD = torch.arange(12.0).view(4, 3)
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     toy.install(monkeypatch)
-    yield importlib.import_module("ddtree.serving.loaded_target")
+    yield importlib.import_module("ddtree.serving.worker")
     toy.forget()
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import torch
+from ddtree.kernels.round_ops import mask_cells, write_tree_mask
 from ddtree.retrieve import tree_visibility
-from ddtree.serving.mask import mask_cells, write_tree_mask
 from oracles import random_trees
 
 

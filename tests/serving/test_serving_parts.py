@@ -9,12 +9,9 @@ import torch
 from ddtree.commit import plan_commit
 from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import SamplingParams
-from ddtree.serving import judge as judge_module
-from ddtree.serving.broken import BrokenWalks
-from ddtree.serving.drafter import TreeDrafter
-from ddtree.serving.first import root_alone
-from ddtree.serving.judge import ALL, Judge, choose_backend, on_device, on_host
-from ddtree.serving.seeds import Seeds
+from ddtree.serving import sampler as judge_module
+from ddtree.serving.sampler import ALL, BrokenWalks, Judge, Seeds, choose_backend, on_device, on_host, root_alone
+from ddtree.serving.tree_drafter import TreeDrafter
 from ddtree.tree import build_tree
 from ddtree.verify import BackendStatus, BackendUnavailableError
 

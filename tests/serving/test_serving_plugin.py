@@ -12,15 +12,8 @@ from typing import Any
 import pytest
 import torch
 import toy_sglang as toy
-from ddtree.serving.mask import mask_cells
-from ddtree.serving.signatures import (
-    PINNED,
-    RELIED_UPON,
-    IncompatibleSGLangError,
-    Relied,
-    check_release,
-    check_signatures,
-)
+from ddtree.kernels.round_ops import mask_cells
+from ddtree.serving.compat import PINNED, RELIED_UPON, IncompatibleSGLangError, Relied, check_release, check_signatures
 
 
 def test_the_pinned_release_passes() -> None:
@@ -76,7 +69,7 @@ def test_the_table_names_each_place_once() -> None:
 @pytest.fixture
 def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     toy.install(monkeypatch)
-    yield importlib.import_module("ddtree.serving.hooks")
+    yield importlib.import_module("ddtree.serving.algorithm")
     toy.forget()
 
 

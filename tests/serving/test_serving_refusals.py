@@ -4,8 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddtree.serving.arguments import refuse_arguments, refuse_block, refuse_model
-from ddtree.serving.requests import refusal
+from ddtree.serving.validation import refusal, refuse_arguments, refuse_block, refuse_model
 
 SERVED: dict[str, Any] = {
     "device": "cuda", "tp_size": 1, "pp_size": 1, "dp_size": 1, "ep_size": 1, "page_size": 1,

@@ -1,7 +1,7 @@
 """Settings from the environment: defaults, ranges, and one meaning for the verify width."""
 
 import pytest
-from ddtree.serving.settings import Settings, verify_width
+from ddtree.serving.config import Settings, verify_width
 
 
 def test_unset_variables_take_the_defaults() -> None:

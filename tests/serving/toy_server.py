@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 import torch
 import toy_sglang as toy
-from ddtree.serving.coins import round_coins
-from ddtree.serving.compact import compact
-from ddtree.serving.mask import write_tree_mask
+from ddtree.kernels.round_ops import compact, round_coins, write_tree_mask
 from torch import Tensor
 
 ALL = 1 << 30

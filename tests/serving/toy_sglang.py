@@ -20,7 +20,7 @@ from torch import Tensor
 
 VOCAB, HIDDEN, BLOCK, CONTEXT = 6, 5, 4, 64
 MOST_WIDTH = 17
-CALLER_MODULES = ("worker", "loaded_target", "algorithm", "verify_input", "verify_attention", "hooks")
+CALLER_MODULES = ("worker", "algorithm", "attention_backend")
 
 
 class Mode(Enum):

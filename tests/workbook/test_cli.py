@@ -14,8 +14,8 @@ import pytest
 from ddtree.workbook.cli import app
 from ddtree.workbook.params import TreeParams
 from ddtree.workbook.records import read_result
-from ddtree.workbook.report.parameters import parameters_of
-from ddtree.workbook.run import own_sockets
+from ddtree.workbook.report.run_info import parameters_of
+from ddtree.workbook.runner import own_sockets
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from papermill.exceptions import PapermillExecutionError
 from typer.testing import CliRunner, Result

@@ -6,9 +6,8 @@ import ipywidgets
 import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
-from ddtree.workbook import explore as module
-from ddtree.workbook import explore_still
-from ddtree.workbook.explore_switch import has_frontend
+from ddtree.workbook import explore
+from ddtree.workbook.explore import has_frontend
 
 PLOTLY = "application/vnd.plotly.v1+json"
 
@@ -30,7 +29,7 @@ def controls() -> dict[str, ipywidgets.ValueWidget]:
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What the cell puts out, in order."""
     things: list[Any] = []
-    monkeypatch.setattr(module, "display", things.append)
+    monkeypatch.setattr(explore, "display", things.append)
     return things
 
 
@@ -39,7 +38,10 @@ def kept(monkeypatch: pytest.MonkeyPatch, shown: list[Any]) -> dict[str, Any]:
     """The outputs that can be replaced: data by display id."""
     data: dict[str, Any] = {}
 
-    def display(bundle: Any, *, raw: bool, display_id: str) -> None:
+    def display(bundle: Any, *, raw: bool = False, display_id: str = "") -> None:
+        if not display_id:
+            shown.append(bundle)
+            return
         assert raw
         shown.append(display_id)
         data[display_id] = bundle
@@ -49,8 +51,8 @@ def kept(monkeypatch: pytest.MonkeyPatch, shown: list[Any]) -> dict[str, Any]:
         assert display_id in data
         data[display_id] = bundle
 
-    monkeypatch.setattr(explore_still, "display", display)
-    monkeypatch.setattr(explore_still, "update_display", update_display)
+    monkeypatch.setattr(explore, "display", display)
+    monkeypatch.setattr(explore, "update_display", update_display)
     return data
 
 
@@ -86,7 +88,7 @@ def test_other_override_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_still_figure_has_the_given_values(monkeypatch: pytest.MonkeyPatch, shown: list[Any]) -> None:
     monkeypatch.setenv("DDTREE_LIVE", "0")
-    module.explore(draw, **controls())
+    explore.explore(draw, **controls())
     (figure,) = shown
     assert type(figure) is go.Figure
     assert figure.layout.title.text == "height 2.0"
@@ -97,7 +99,7 @@ def live(monkeypatch: pytest.MonkeyPatch, shown: list[Any], kept: dict[str, Any]
     """The sliders of a live view that is shown."""
     monkeypatch.setenv("DDTREE_LIVE", "1")
     sliders = controls()
-    module.explore(draw, **sliders)
+    explore.explore(draw, **sliders)
     return sliders
 
 
@@ -131,7 +133,7 @@ def test_live_view_hides_the_output_after_it(live: dict[str, ipywidgets.ValueWid
 
 def test_page_does_not_jump_while_a_figure_is_drawn() -> None:
     output = ipywidgets.Output()
-    module.put(output, go.Figure(layout={"height": 512}))
+    explore.put(output, go.Figure(layout={"height": 512}))
     assert output.layout.min_height == "512px"
 
 
@@ -150,7 +152,7 @@ def test_drawing_error_is_shown_until_the_next_success(
 
 def test_first_drawing_error_is_raised() -> None:
     with pytest.raises(ValueError, match="too <high>"):
-        module.explore(draw, height=ipywidgets.FloatText(value=7.0), count=ipywidgets.IntText(value=1))
+        explore.explore(draw, height=ipywidgets.FloatText(value=7.0), count=ipywidgets.IntText(value=1))
 
 
 def test_figures_are_stored_as_data() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import RetrieveTables
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams, target_probs
+from ddtree.tree import DraftTree
 
 RowOf = Callable[[int, int], Tensor]  # (request, node) -> float32 [V]
 

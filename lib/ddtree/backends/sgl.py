@@ -9,8 +9,8 @@ import math
 import torch
 from torch import Tensor
 
-from ddtree.draft_tree import DraftTree
 from ddtree.retrieve import RetrieveTables
+from ddtree.tree import DraftTree
 
 WANTED = "distribution sglang-kernel 0.4.5, built for torch 2.11"
 SAME_MODULE = ("sgl-kernel", "sglang-kernel")  # both install sgl_kernel

@@ -4,19 +4,7 @@
 `paint` (in `masking`) and `follow` (in `following`) are the kernels. The vocabulary is read once.
 """
 
-from ddtree.kernels.launch import (
-    MASKS,
-    MOST_NODES,
-    fits,
-    holds,
-    kept,
-    likeliest,
-    links,
-    mask,
-    missing,
-    prefixes,
-    run_on,
-)
+from ddtree.kernels.ops import MASKS, MOST_NODES, fits, holds, kept, likeliest, links, mask, missing, prefixes, run_on
 
 __all__ = [
     "MASKS",

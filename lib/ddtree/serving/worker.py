@@ -1,42 +1,95 @@
-"""A round of DDTREE in SGLang: draft a block, build trees, verify them in one pass, walk, commit.
+"""One round of DDTREE in SGLang: draft a block, build trees, verify them in one pass, sample and commit.
 
-Invariants: slots are read once, before the drafter runs, and never again in the round; what a round returns has the
-stride of the drafter's block, whatever the verify width; every token of a request, the first included, is drawn by one
-law from one stream of coins.
-"""
+Slots are read once, before the drafter runs. The result has the stride of the drafter's block, whatever the verify
+width. Every token of a request, the first included, is sampled from the same distribution with one random stream."""
 
 from __future__ import annotations
 
 import os
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
 from sglang.kernels.ops.speculative.dflash import _prepare_dflash_draft_block_unchecked
 from sglang.srt.managers.scheduler import GenerationBatchResult
+from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
 from sglang.srt.model_executor.cuda_graph_config import Backend
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+from sglang.srt.speculative.dflash_info import DFlashVerifyInput
 from sglang.srt.speculative.dflash_info_v2 import DFlashDraftInputV2
 from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from torch import Tensor
 
 from ddtree.commit import Commit, plan_commit
-from ddtree.serving.algorithm import draft_block
-from ddtree.serving.arguments import refuse_block
-from ddtree.serving.broken import BrokenWalks
-from ddtree.serving.coins import coins_on_device
-from ddtree.serving.compact import compact_on_device
-from ddtree.serving.drafter import Drafted, TreeDrafter
-from ddtree.serving.first import root_alone
-from ddtree.serving.judge import Judge, choose_backend
-from ddtree.serving.loaded_target import head_of, require_width, row_bytes_of
-from ddtree.serving.mask import mask_cells, write_tree_mask_on_device
-from ddtree.serving.seeds import Seeds
-from ddtree.serving.settings import Settings
-from ddtree.serving.verify_attention import choose_attention
-from ddtree.serving.verify_input import DDTreeVerifyInput
+from ddtree.kernels.round_ops import coins_on_device, compact_on_device, mask_cells, write_tree_mask_on_device
+from ddtree.retrieve import tree_positions
+from ddtree.serving.attention_backend import choose_attention
+from ddtree.serving.config import Settings, draft_block
+from ddtree.serving.sampler import BrokenWalks, Judge, Seeds, choose_backend, root_alone
+from ddtree.serving.tree_drafter import Drafted, TreeDrafter
+from ddtree.serving.validation import refuse_block
+from ddtree.tree import DraftTree
+
+
+@dataclass
+class DDTreeVerifyInput(DFlashVerifyInput):
+    """Nodes of one batch; `draft_token` is the flattened tree, root first."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.custom_mask is None:
+            raise ValueError("a tree's verify without a mask would let siblings see one another; give custom_mask.")
+
+    @classmethod
+    def of(cls, tree: DraftTree, prefix_len: Tensor, mask: Tensor) -> DDTreeVerifyInput:
+        """`mask` uint8: where `write_tree_mask` wrote."""
+        return cls(
+            draft_token=tree.tokens.reshape(-1),
+            positions=tree_positions(tree, prefix_len).reshape(-1),
+            draft_token_num=tree.width,
+            custom_mask=mask,
+            capture_hidden_mode=CaptureHiddenMode.FULL,
+        )
+
+
+def head_of(model: Any) -> Tensor:
+    """[V, hidden], the output embedding. Raises ValueError for one that is absent, quantised, split or added to."""
+    head = getattr(model, "lm_head", None)
+    weight = getattr(head, "weight", None)
+    if weight is None or not torch.is_floating_point(weight):
+        raise ValueError("DDTREE drafts with the target's lm_head, which must be there and not be quantised.")
+    shard = getattr(head, "shard_indices", None)
+    if shard is None:
+        return weight
+    if int(shard.num_added_elements) or int(shard.org_vocab_start_index):
+        raise ValueError("DDTREE does not serve a target whose lm_head has added tokens or is split.")
+    return weight[: int(shard.num_org_elements)]
+
+
+def row_bytes_of(runner: Any) -> int:
+    """Bytes of a token's keys, or values, in one layer. Raises ValueError for a cache whose rows cannot be moved."""
+    if runner.sliding_window_size is not None:
+        raise ValueError("DDTREE does not serve a target with a sliding window.")
+    pool = runner.token_to_kv_pool
+    if type(pool) is not MHATokenToKVPool or pool.use_hnd:
+        layout = " in HND layout" if getattr(pool, "use_hnd", False) else ""
+        raise ValueError(
+            f"DDTREE moves rows of an MHATokenToKVPool in NHD layout; the target's is {type(pool).__name__}{layout}."
+        )
+    row_bytes = int(pool.k_buffer[0][0].nbytes)
+    if any(int(buffer[0].nbytes) != row_bytes for buffer in (*pool.k_buffer, *pool.v_buffer)):
+        raise ValueError("DDTREE moves KV rows of one size; this target's keys and values differ.")
+    return row_bytes
+
+
+def require_width(what: str, runner: Any, width: int) -> None:
+    """Raises RuntimeError for graphs of another width; a runner that captured nothing has none."""
+    found = getattr(runner, "captured_req_width", width)
+    if found != width:
+        raise RuntimeError(f"the {what} are {found} tokens a request wide; they must be {width}.")
 
 
 class DDTreeWorker(DFlashWorkerV2):

@@ -1,17 +1,57 @@
-"""Figures that answer to controls when a front-end is attached, and stand still at the given values otherwise."""
+"""Figures with interactive controls where a front-end is attached, and static at the given values elsewhere."""
 
 import html
+import os
 import traceback
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 import ipywidgets
 import plotly.graph_objects as go
 import plotly.io as pio
-from IPython.display import display
+from IPython.display import display, update_display
 
-from ddtree.workbook.explore_still import HIDING, LIVE_CLASS, StillTwin, as_data
-from ddtree.workbook.explore_switch import has_frontend
+LIVE_VARIABLE = "DDTREE_LIVE"
+
+
+def has_frontend() -> bool:
+    """Whether someone can move a slider.
+
+    Jupyter's server names its session in the kernel's environment; papermill and nbclient do not.
+    DDTREE_LIVE=0 or 1 decides first, because a run started from inside a notebook inherits that name.
+    Raises ValueError for another value.
+    """
+    override = os.environ.get(LIVE_VARIABLE)
+    if override is None:
+        return "JPY_SESSION_NAME" in os.environ
+    if override not in ("0", "1"):
+        raise ValueError(f"The environment variable {LIVE_VARIABLE} is {override!r}; 0 or 1 is needed.")
+    return override == "1"
+
+
+LIVE_CLASS = "ddtree-live"
+# A saved widget is nothing without its kernel, and takes this rule with it; then the twin is seen.
+HIDING = f"<style>.jp-OutputArea-child:has(.{LIVE_CLASS}) + .jp-OutputArea-child {{ display: none }}</style>"
+
+
+class StillTwin:
+    """One output with the figure as data, to be shown next after the live view."""
+
+    def __init__(self) -> None:
+        self._id = uuid.uuid4().hex
+
+    def show(self, figure: go.Figure) -> None:
+        display(as_data(figure), raw=True, display_id=self._id)
+
+    def follow(self, figure: go.Figure) -> None:
+        """Replace what the notebook keeps."""
+        update_display(as_data(figure), raw=True, display_id=self._id)
+
+
+def as_data(figure: go.Figure) -> dict[str, object]:
+    return dict(pio.renderers["plotly_mimetype"].to_mimebundle(figure.to_dict()))
+
 
 # A kernel's pictures are data: JupyterLab and the report draw them, and no notebook stores plotly.js.
 pio.renderers.default = "plotly_mimetype"

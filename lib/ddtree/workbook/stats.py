@@ -1,11 +1,18 @@
-"""Intervals for what was measured: resampling whole prompts, since rounds of one prompt are not independent."""
+"""Intervals by bootstrap: ratios of sums over prompts, medians over turns, always paired and seeded.
+
+Rounds of one prompt are not independent, so whole prompts are resampled. The first entry of every drawn array is the
+value over all prompts; the rest are the resamples."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
+
+from ddtree.decode import STAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +58,86 @@ def _ratio(numerators: ArrayLike, denominators: ArrayLike, weights: np.ndarray) 
 def _estimate(draws: np.ndarray, value: float) -> Estimate:
     low, high = np.percentile(draws, [2.5, 97.5])
     return Estimate(float(value), float(low), float(high))
+
+
+STAGE_COLUMNS = [f"{stage}_ms" for stage in STAGES]
+POINT = ["slice", "temperature", "label", "strategy", "budget"]
+Drawn = dict[str, np.ndarray]  # column to [1 + resamples]
+Bootstrap = tuple[int, int]  # resamples and seed
+
+
+def prompt_sums(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Sums of a sweep's rounds by POINT and prompt, cells of one point pooled as repeats.
+
+    Columns: rounds, tokens, ms and each stage's ms of the decoder; base_tokens and base_ms of the autoregressive
+    rounds of the same cells, temperature and prompt; cells.
+    """
+    known = rounds.assign(rounds=1, ms=rounds[STAGE_COLUMNS].sum(axis=1), tokens=rounds["emitted"])
+    place = ["cell", "temperature", "prompt"]
+    by_cell = known.groupby([*POINT, "cell", "prompt"])[["rounds", "tokens", "ms", *STAGE_COLUMNS]].sum().reset_index()
+    plain = by_cell[by_cell["strategy"] == "autoregressive"].set_index(place)[["tokens", "ms"]].add_prefix("base_")
+    joined = by_cell.join(plain, on=place).assign(cells=1)
+    return joined.groupby([*POINT, "prompt"]).sum(numeric_only=True)
+
+
+def draw(sums: pd.DataFrame, bootstrap: Bootstrap) -> Drawn:
+    """Sums over prompts of every column of `sums`, which has a row per prompt: first of all, then resampled."""
+    drawn = prompt_weights(len(sums), bootstrap) @ sums.to_numpy(dtype=float)
+    return dict(zip(sums.columns, drawn.T, strict=True))
+
+
+def prompt_weights(prompts: int, bootstrap: Bootstrap) -> np.ndarray:
+    """[1 + resamples, prompts]: once each, then how often each resample draws them."""
+    resamples, seed = bootstrap
+    return np.vstack([np.ones(prompts), resampled_prompts(prompts, resamples, seed)])
+
+
+def draw_together(groups: Mapping[str, pd.DataFrame], bootstrap: Bootstrap) -> dict[str, Drawn]:
+    """`draw` of several groups on the prompts that all have, with the same resamples for each: a paired bootstrap."""
+    common = common_prompts(groups)
+    return {name: draw(sums.loc[common], bootstrap) for name, sums in groups.items()}
+
+
+def common_prompts(groups: Mapping[str, pd.DataFrame]) -> list[int]:
+    """The prompts that every group, indexed by prompt, has; ascending."""
+    return sorted(set.intersection(*(set(sums.index) for sums in groups.values())))
+
+
+def estimate(drawn: np.ndarray) -> Estimate:
+    """Value and percentile interval of [1 + resamples]; with one prompt the interval is the value itself."""
+    low, high = np.percentile(drawn[1:], [2.5, 97.5])
+    return Estimate(float(drawn[0]), float(low), float(high))
+
+
+def columns(name: str, found: Estimate) -> dict[str, float]:
+    """An estimate as three columns of a frame: NAME, NAME_lo, NAME_hi."""
+    return {name: found.value, f"{name}_lo": found.low, f"{name}_hi": found.high}
+
+
+RESAMPLES = 1000
+
+
+def median(values: Sequence[float], *, seed: int = 0) -> Estimate:
+    """The median of one case's turns."""
+    samples = np.asarray(values, dtype=float)
+    draws = np.median(samples[_turns(len(samples), seed)], axis=1)
+    return _estimate_median(float(np.median(samples)), draws)
+
+
+def ratio(numerators: Sequence[float], denominators: Sequence[float], *, seed: int = 0) -> Estimate:
+    """One median over another; both cases were timed in the same turns, which are drawn together."""
+    over, under = np.asarray(numerators, dtype=float), np.asarray(denominators, dtype=float)
+    if over.shape != under.shape:
+        raise ValueError(f"{len(over)} and {len(under)} turns were timed; a ratio needs the same turns of both.")
+    turns = _turns(len(over), seed)
+    draws = np.median(over[turns], axis=1) / np.median(under[turns], axis=1)
+    return _estimate_median(float(np.median(over) / np.median(under)), draws)
+
+
+def _turns(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, count, size=(RESAMPLES, count))
+
+
+def _estimate_median(value: float, draws: np.ndarray) -> Estimate:
+    low, high = np.percentile(draws, [2.5, 97.5])
+    return Estimate(value, min(float(low), value), max(float(high), value))

@@ -8,7 +8,7 @@ import pytest
 import torch
 import triton_on_cpu  # noqa: F401
 from ddtree.backends import fused, reference
-from ddtree.backends.trial import resolve
+from ddtree.backends.registry import resolve
 from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams
 from ddtree.tree import DraftTree, build_tree

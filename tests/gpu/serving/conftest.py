@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from ddtree.serving.client import HttpServer
+from ddtree.workbook.bench_serving.client import HttpServer
 
 
 @pytest.fixture(scope="session")

@@ -15,12 +15,19 @@ from typing import Any
 import pytest
 import torch
 from ddtree.models.zoo import fetch, fetch_drafter
-from ddtree.serving.client import HttpServer
+from ddtree.workbook.bench_serving.client import HttpServer
+from ddtree.workbook.bench_serving.requests import Planned
+from ddtree.workbook.bench_serving.servers import (
+    SGLANG,
+    Launch,
+    Models,
+    arguments,
+    free_ports,
+    models,
+    started,
+    variables,
+)
 from ddtree.workbook.params import ServingParams
-from ddtree.workbook.serving.command import arguments, variables
-from ddtree.workbook.serving.folders import Models, models
-from ddtree.workbook.serving.launch import SGLANG, Launch, free_ports, started
-from ddtree.workbook.serving.plan import Planned
 
 PLUGINS = [found.name for found in importlib.metadata.entry_points(group="sglang.srt.plugins")]
 NEEDS = [

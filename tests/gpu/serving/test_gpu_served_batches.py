@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ddtree.serving.client import HttpServer, RefusedError
+from ddtree.workbook.bench_serving.client import HttpServer, RefusedError
 from judged import Surprise, below_rank, gaps, surprise
 from served import NEEDS, PROMPTS, Asked, arriving
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from ddtree.serving.client import Client, HttpServer
+from ddtree.workbook.bench_serving.client import Client, HttpServer
 from served import NEEDS, PROMPTS, Asked, alone, forget, together
 
 pytestmark = [*NEEDS, pytest.mark.servers("tree")]

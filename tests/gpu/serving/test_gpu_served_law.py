@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 from ddtree.sampling import target_probs
-from ddtree.serving.client import HttpServer
-from ddtree.workbook.law.goodness import smallest_departure
+from ddtree.workbook.bench_serving.client import HttpServer
+from ddtree.workbook.exactness.goodness_of_fit import smallest_departure
 from judged import rows_of
 from scipy import stats
 from served import NEEDS, PROMPTS

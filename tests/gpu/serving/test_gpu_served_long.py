@@ -14,9 +14,8 @@ import httpx
 import psutil
 import pytest
 from ddtree.models.zoo import fetch, fetch_drafter
-from ddtree.serving.client import Client, HttpServer, RefusedError
-from ddtree.workbook.serving.folders import models
-from ddtree.workbook.serving.launch import started
+from ddtree.workbook.bench_serving.client import Client, HttpServer, RefusedError
+from ddtree.workbook.bench_serving.servers import models, started
 from served import BATCHES, NEEDS, PROMPTS, Asked, forget, launch_of, ports_for, together
 
 pytestmark = NEEDS

@@ -7,12 +7,18 @@ import torch
 from attention_cases import a_case, right
 from ddtree import kernels
 from ddtree.backends.fused import missing
-from ddtree.serving.attention import tree_attention
-from ddtree.serving.coins import coins_on_device, round_coins
-from ddtree.serving.compact import compact, compact_on_device
-from ddtree.serving.drafter import Drafted, TreeDrafter
-from ddtree.serving.judge import ALL, Judge, on_host
-from ddtree.serving.mask import mask_cells, write_tree_mask, write_tree_mask_on_device
+from ddtree.kernels.round_ops import (
+    coins_on_device,
+    compact,
+    compact_on_device,
+    mask_cells,
+    round_coins,
+    write_tree_mask,
+    write_tree_mask_on_device,
+)
+from ddtree.kernels.tree_attention import tree_attention
+from ddtree.serving.sampler import ALL, Judge, on_host
+from ddtree.serving.tree_drafter import Drafted, TreeDrafter
 from ddtree.verify import sample_tree
 from torch import Tensor
 

@@ -7,12 +7,10 @@ import pytest
 import torch
 from ddtree import kernels
 from ddtree.commit import Commit, plan_commit
-from ddtree.draft_tree import DraftTree
-from ddtree.kernels import launch
-from ddtree.likeliest import likeliest_tokens
-from ddtree.prefixes import _plan, best_prefixes
+from ddtree.kernels import ops
 from ddtree.retrieve import compile_retrieve, tree_attention_mask
-from ddtree.tree import build_tree
+from ddtree.topk import likeliest_tokens
+from ddtree.tree import DraftTree, _plan, best_prefixes, build_tree
 from ddtree.verify import verify_tree_greedy
 from oracles import random_trees
 from torch import Tensor
@@ -33,8 +31,8 @@ CASES = [("random", *sizes) for sizes in SIZES] + [(kind, *SIZES[0]) for kind in
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a short row has many chunks and several parts; the interpreter is slow."""
-    monkeypatch.setattr(launch, "CHUNK", 16)
-    monkeypatch.setattr(launch, "ROWS", 2)
+    monkeypatch.setattr(ops, "CHUNK", 16)
+    monkeypatch.setattr(ops, "ROWS", 2)
 
 
 def logits_of(kind: str, batch: int, depth: int, vocab: int) -> Tensor:
@@ -111,7 +109,7 @@ def trees(kind: str) -> DraftTree:
 @pytest.mark.parametrize("compared", [64, 8192])
 @pytest.mark.parametrize("kind", ["built", "root alone", "by hand", "equal weights"])
 def test_same_links(kind: str, compared: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "COMPARED", compared)
+    monkeypatch.setattr(ops, "COMPARED", compared)
     tree = trees(kind)
     right = compile_retrieve(tree)
     found = kernels.links(tree.parents, tree.node_logws, tree.sizes)
@@ -122,7 +120,7 @@ def test_same_links(kind: str, compared: int, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("dtype", kernels.MASKS, ids=str)
 @pytest.mark.parametrize("kind", ["built", "root alone", "by hand"])
 def test_same_mask(kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "KEYS", 16)
+    monkeypatch.setattr(ops, "KEYS", 16)
     tree = trees(kind)
     prefix_len = torch.arange(tree.batch_size) * 7
     for key_len in (int(prefix_len.max()) + tree.width, 64):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from ddtree.workbook.cli import app
-from ddtree.workbook.doctor import examination
-from ddtree.workbook.doctor.finding import Finding
-from ddtree.workbook.doctor.text import as_json, as_text, usable
+from ddtree.workbook.doctor import checks
+from ddtree.workbook.doctor.checks import as_json, as_text, usable
+from ddtree.workbook.doctor.packages import Finding
 from typer.testing import CliRunner, Result
 
 FINE = Finding("gpu", "warning", "none", "a remedy")
@@ -60,7 +60,7 @@ def test_only_what_is_missing_makes_it_unusable() -> None:
 
 def test_exit_code_follows_the_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     for findings, code in (([FINE], 0), ([FINE, BROKEN], 1)):
-        monkeypatch.setattr(examination, "examine", lambda executable, findings=findings: findings)
+        monkeypatch.setattr(checks, "examine", lambda executable, findings=findings: findings)
         assert doctor().exit_code == code
         assert doctor("--json").exit_code == code
 
@@ -82,7 +82,7 @@ def test_machine_without_torch(empty_cache: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_subjects_are_told_apart() -> None:
-    subjects = [finding.subject for finding in examination.examine("python")]
+    subjects = [finding.subject for finding in checks.examine("python")]
     assert len(subjects) == len(set(subjects))
 
 

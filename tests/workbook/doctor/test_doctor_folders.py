@@ -9,17 +9,22 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from ddtree.models.cache_folder import filled
-from ddtree.workbook.doctor.jupyter import Kernelspec, examine_kernelspec, this_kernelspec
-from ddtree.workbook.doctor.models import (
+from ddtree.models.download_cache import filled
+from ddtree.workbook.doctor.checks import (
+    Kernelspec,
     asset_folder,
     asset_problem,
     drafter_entries,
+    examine_disk,
     examine_drafter,
+    examine_kernelspec,
+    examine_memory,
+    examine_outputs,
     examine_target,
+    free_disk_gib,
     target_entry,
+    this_kernelspec,
 )
-from ddtree.workbook.doctor.room import examine_disk, examine_memory, examine_outputs, free_disk_gib
 
 MODEL = "smollm2-135m"
 

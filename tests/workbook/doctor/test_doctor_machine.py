@@ -6,11 +6,17 @@ from types import SimpleNamespace
 import pytest
 from ddtree.models import zoo
 from ddtree.verify import BackendStatus
-from ddtree.workbook.doctor.backends import examine_backends
-from ddtree.workbook.doctor.gpu import Gpu, examine_gpu, this_gpu
-from ddtree.workbook.doctor.interpreter import examine_python
-from ddtree.workbook.doctor.processor import Processor, examine_processor, this_processor
-from ddtree.workbook.doctor.programs import examine_browser
+from ddtree.workbook.doctor.checks import (
+    Gpu,
+    Processor,
+    examine_backends,
+    examine_browser,
+    examine_gpu,
+    examine_processor,
+    this_gpu,
+    this_processor,
+)
+from ddtree.workbook.doctor.packages import examine_python
 from packaging.specifiers import SpecifierSet
 
 REFERENCE = BackendStatus("reference", True, "runs anywhere")

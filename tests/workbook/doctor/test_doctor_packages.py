@@ -4,10 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from ddtree.workbook.doctor.packages import examine_package, examine_packages, examine_tools, installed_versions
-from ddtree.workbook.doctor.pins import Pins, read_pins
-from ddtree.workbook.doctor.serving import examine_serving
-from ddtree.workbook.doctor.sweeps import examine_sweeps
+from ddtree.workbook.doctor.packages import (
+    Pins,
+    examine_package,
+    examine_packages,
+    examine_serving,
+    examine_sweeps,
+    examine_tools,
+    installed_versions,
+    read_pins,
+)
 from packaging.requirements import Requirement
 
 PYPROJECT = """

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from ddtree.budget import RoundCost
+from ddtree.adaptive_budget import RoundCost
 from ddtree.workbook.live.record import LiveRecord
 from ddtree.workbook.records import RecordError
 

@@ -13,18 +13,17 @@ import pytest
 from ddtree.models.zoo import Pair
 from ddtree.workbook.live import measure as live
 from ddtree.workbook.live import record as live_record
-from ddtree.workbook.live.end import IncompleteRun, end_if_partial, finish
 from ddtree.workbook.live.measure import Measurements, measure, settings
-from ddtree.workbook.live.summary import metrics_of, summarise
-from ddtree.workbook.opening import Run
-from ddtree.workbook.params import LiveParams
-from ddtree.workbook.plots import (
+from ddtree.workbook.live.plots import (
     draw_acceptance,
     draw_acceptance_by_depth,
     draw_histogram,
     draw_speed,
     draw_stage_times,
 )
+from ddtree.workbook.live.summary import IncompleteRun, end_if_partial, finish, metrics_of, summarise
+from ddtree.workbook.notebook_run import Run
+from ddtree.workbook.params import LiveParams
 from ddtree.workbook.records import RecordError, read_result
 from tiny_pair import tiny_pair
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ddtree.workbook.report.headline import Headline, headline
-from ddtree.workbook.report.record import RunRecord
+from ddtree.workbook.report.index import Headline, headline
+from ddtree.workbook.report.run_info import RunRecord
 from run_folders import record, setting
 
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
-from ddtree.workbook.report.index import NoRunsError, differing, write_index
-from ddtree.workbook.report.runs import ListedRun
+from ddtree.workbook.report.index import ListedRun, NoRunsError, differing, write_index
 from run_folders import record, setting, write_notebook, write_record
 
 

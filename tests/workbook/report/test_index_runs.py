@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from ddtree.workbook.report.runs import ListedRun, runs_below
+from ddtree.workbook.report.index import ListedRun, runs_below
 from executed_notebook import code, save
 from run_folders import record, write_notebook, write_record
 

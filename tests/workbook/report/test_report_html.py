@@ -10,11 +10,8 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 from ddtree.workbook.params import LiveParams, TreeParams
 from ddtree.workbook.records import write_result
-from ddtree.workbook.report.export import ReportError, export
-from ddtree.workbook.report.fate import duration
-from ddtree.workbook.report.figures import figure_view
-from ddtree.workbook.report.offline import without_requests
-from ddtree.workbook.report.outline import last_states
+from ddtree.workbook.report.html import ReportError, export, without_requests
+from ddtree.workbook.report.run_info import duration, figure_view, last_states
 from executed_notebook import PLOTLY, code, figure, printed, raised, save, shown
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from ddtree.workbook.params import TreeParams
 from ddtree.workbook.records import RecordError, write_result
-from ddtree.workbook.report.record import read_record
+from ddtree.workbook.report.run_info import read_record
 from run_folders import MACHINE, record, write_record
 
 

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
-from ddtree.workbook.sweep.findings import NOTHING_TO_SPLIT, answer, findings
 from ddtree.workbook.sweep.results import read_sweep
-from ddtree.workbook.sweep.tables import cells_table, points_table
-from ddtree.workbook.sweep.view import SweepView
+from ddtree.workbook.sweep.view import NOTHING_TO_SPLIT, SweepView, answer, cells_table, findings, points_table
 from sweep_folder import FAILURE, cell_id, write_sweep
 
 

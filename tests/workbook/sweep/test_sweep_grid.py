@@ -6,8 +6,7 @@ import pytest
 from ddtree.workbook.params import PARAMS, LiveParams
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import RecordError
-from ddtree.workbook.sweep.grid import SweepFileError, read_grid
-from ddtree.workbook.sweep.plan import DIGEST_LENGTH, Plan, digest_of, plan_of, read_plan
+from ddtree.workbook.sweep.grid import DIGEST_LENGTH, Plan, SweepFileError, digest_of, plan_of, read_grid, read_plan
 from pydantic import ValidationInfo, field_validator
 
 GRID = "fixed: {top_k: 40, prompts: [Hello.]}\ngrid:\n  temperatures: [0.0, [0.6, 1.0]]\n  budget: [4, 16, 32]\n"

@@ -6,8 +6,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from ddtree.workbook.sweep.entropy import ALL, beyond_entropy, entropy_bins
-from ddtree.workbook.sweep.slowdown import PARTS, explain, split_slowdown
+from ddtree.workbook.sweep.analysis import ALL, PARTS, beyond_entropy, entropy_bins, explain, split_slowdown
 from sweep_folder import STAGES, by_hand
 
 BOOTSTRAP = (400, 3)

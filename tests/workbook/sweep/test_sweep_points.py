@@ -4,10 +4,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from ddtree.workbook.stats import resampled_prompts
-from ddtree.workbook.sweep.best import compare_budgets, reference_label, say_auto, say_best
-from ddtree.workbook.sweep.depths import accepted_depths
-from ddtree.workbook.sweep.pareto import mark_front
-from ddtree.workbook.sweep.points import measure_cells, measure_points
+from ddtree.workbook.sweep.analysis import (
+    accepted_depths,
+    compare_budgets,
+    mark_front,
+    measure_cells,
+    measure_points,
+    reference_label,
+    say_auto,
+    say_best,
+)
 from sweep_folder import by_hand
 
 BOOTSTRAP = (400, 3)

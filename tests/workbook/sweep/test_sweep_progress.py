@@ -3,10 +3,18 @@
 import os
 
 import pytest
-from ddtree.workbook.sweep.devices import CUDA_VARIABLE, GPUS_VARIABLE, own_gpu, visible_gpus
-from ddtree.workbook.sweep.jobs import ExecutorError, environment_of, local_jobs, remote_jobs, threads_of_each
-from ddtree.workbook.sweep.plan import Cell
-from ddtree.workbook.sweep.progress import Count, ProgressLine, duration
+from ddtree.workbook.sweep.cell import CUDA_VARIABLE, GPUS_VARIABLE, own_gpu, visible_gpus
+from ddtree.workbook.sweep.executor import (
+    Count,
+    ExecutorError,
+    ProgressLine,
+    duration,
+    environment_of,
+    local_jobs,
+    remote_jobs,
+    threads_of_each,
+)
+from ddtree.workbook.sweep.grid import Cell
 
 CPU = [Cell("a", {"device": "cpu"})]
 CUDA = [Cell("a", {"device": "cuda"})]

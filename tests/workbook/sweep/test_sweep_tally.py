@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 from ddtree.workbook.records import RecordError
-from ddtree.workbook.sweep.outcome import failure_of, is_done, write_failure
-from ddtree.workbook.sweep.plan import Cell, Plan, cell_folder
-from ddtree.workbook.sweep.progress import Count
-from ddtree.workbook.sweep.tally import LOG_NAME, SILENT, Tally
+from ddtree.workbook.sweep.cell import failure_of, is_done, write_failure
+from ddtree.workbook.sweep.executor import CELL_LOG, SILENT, Count, Tally
+from ddtree.workbook.sweep.grid import Cell, Plan, cell_folder
 
 NAMES = ["a", "b", "c", "d"]
 PLAN = Plan("few.yaml", "01_tree", {}, [Cell(name, {}) for name in NAMES])
@@ -23,7 +22,7 @@ def finish(folder: Path, name: str, **metrics: object) -> None:
 def start(folder: Path, name: str) -> None:
     place = cell_folder(folder, name)
     place.mkdir(parents=True, exist_ok=True)
-    (place / LOG_NAME).touch()
+    (place / CELL_LOG).touch()
 
 
 def fail(folder: Path, name: str, reason: str) -> None:

@@ -1,9 +1,10 @@
-"""The kernel's two doors, from logits and from probabilities: tensors in, tensors out, and nothing waits."""
+"""Launch the fused verify kernel, from logits or from probabilities, without waiting for the device."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -11,10 +12,49 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddtree.backends.fused.parameters import SamplingTensors
-from ddtree.draft_tree import DraftTree
-from ddtree.kernels.compiled import dtypes, start
+from ddtree.kernels.jit_cache import dtypes, start
 from ddtree.retrieve import RetrieveTables
+from ddtree.sampling import SamplingParams
+from ddtree.tree import DraftTree
+
+MOST = 2**31 - 1  # top_k is int32 on the device; no vocabulary is larger
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingTensors:
+    """One value a request, [bs] each, on the device of the logits."""
+
+    temperature: Tensor  # float32, 0 for greedy
+    top_k: Tensor  # int32, 0 is off
+    top_p: Tensor  # float32, 1 is off
+    min_p: Tensor  # float32, 0 is off
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a tensor of another dtype or shape."""
+        for name, tensor, dtype in (
+            ("temperature", self.temperature, torch.float32),
+            ("top_k", self.top_k, torch.int32),
+            ("top_p", self.top_p, torch.float32),
+            ("min_p", self.min_p, torch.float32),
+        ):
+            if tensor.dtype != dtype or tensor.shape != self.temperature.shape[:1]:
+                raise ValueError(
+                    f"SamplingTensors.{name} is {tensor.dtype} {list(tensor.shape)}; it must be {dtype} "
+                    f"{list(self.temperature.shape[:1])}."
+                )
+
+    @classmethod
+    def from_requests(cls, requests: Sequence[SamplingParams], device: torch.device | str) -> SamplingTensors:
+        """The values of `requests` on `device`; it waits for the upload, so make it once for many rounds."""
+        return cls(
+            temperature=torch.tensor([0.0 if p.greedy else p.temperature for p in requests], dtype=torch.float32).to(
+                device
+            ),
+            top_k=torch.tensor([min(p.top_k, MOST) for p in requests], dtype=torch.int32).to(device),
+            top_p=torch.tensor([p.top_p for p in requests], dtype=torch.float32).to(device),
+            min_p=torch.tensor([p.min_p for p in requests], dtype=torch.float32).to(device),
+        )
+
 
 READ = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -192,6 +232,6 @@ def _power_of_2_from(number: int) -> int:
 @cache
 def _kernel() -> Any:
     """Imported when first used: a machine without a GPU need not have Triton."""
-    from ddtree.backends.fused.walk import walk
+    from ddtree.backends.fused.verify_kernel import walk
 
     return walk

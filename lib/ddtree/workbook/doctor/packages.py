@@ -1,14 +1,66 @@
-"""Installed packages against the pins of pyproject.toml; what deviates is named, with the pip command that mends it."""
+"""Check installed packages against the requirements of pyproject.toml, for the workbook, serving and sweeps."""
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
+from typing import Literal
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ddtree.workbook.doctor.finding import Finding
-from ddtree.workbook.doctor.pins import Pins
+State = Literal["ok", "warning", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found of one subject, and the command or act that would mend it ("" where there is nothing to mend)."""
+
+    subject: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """What the project asks for: of Python, always, and with each extra."""
+
+    python: SpecifierSet
+    always: tuple[Requirement, ...]
+    extras: dict[str, tuple[Requirement, ...]]
+
+
+def read_pins(pyproject: Path) -> Pins:
+    """Raises InvalidRequirement or InvalidSpecifier for a line that is none, KeyError for an extra that is absent."""
+    project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
+    tables: dict[str, list[str]] = project["optional-dependencies"]
+    return Pins(
+        python=SpecifierSet(project["requires-python"]),
+        always=tuple(_applying(project["dependencies"])),
+        extras={extra: tuple(_unfolded(tables, extra, project["name"])) for extra in tables},
+    )
+
+
+def _unfolded(tables: dict[str, list[str]], extra: str, project: str) -> list[Requirement]:
+    lines = _applying(tables[extra])
+    others = [name for line in lines if line.name == project for name in sorted(line.extras)]
+    own = [line for line in lines if line.name != project]
+    return own + [line for name in others for line in _unfolded(tables, name, project)]
+
+
+def _applying(lines: list[str]) -> list[Requirement]:
+    return [line for line in map(Requirement, lines) if line.marker is None or line.marker.evaluate()]
+
+
+def examine_python(version: str, executable: str, wanted: SpecifierSet) -> Finding:
+    if wanted.contains(version, prereleases=True):
+        return Finding("python", "ok", f"{version}, {executable}")
+    remedy = f"make an environment with another Python: Python {wanted}"
+    return Finding("python", "missing", f"{version}, {executable}; Python {wanted} is needed", remedy)
 
 
 def installed_versions() -> dict[str, str]:
@@ -103,3 +155,28 @@ def _is_version(text: str) -> bool:
 
 def _install(pip: str, lines: Sequence[str]) -> str:
     return f"{pip} install " + " ".join(f'"{line}"' for line in lines)
+
+
+def examine_serving(pins: Pins, installed: Mapping[str, str], pip: str) -> Finding:
+    if not serves(installed):
+        detail = "SGLang is not in this environment; serving has one of its own"
+        return Finding("serving", "warning", detail, "conda env create -f environment-gpu.yml, on a machine with a GPU")
+    lines = pins.extras["gpu"]
+    deviating = [found for line in lines if (found := examine_package(line, installed, pip))]
+    if not deviating:
+        return Finding("serving", "ok", ", ".join(f"{line.name} {installed[line.name]}" for line in lines))
+    told = "; ".join(f"{found.subject}: {found.detail}" for found in deviating)
+    return Finding("serving", "warning", told, deviating[0].remedy)
+
+
+def examine_sweeps(pins: Pins, installed: Mapping[str, str], pip: str) -> Finding:
+    if "snakemake" not in installed:
+        return Finding("sweeps", "missing", "Snakemake, which runs them, is not installed", f"{pip} install snakemake")
+    here = f"snakemake {installed['snakemake']}"
+    (plugin,) = pins.extras["slurm"]
+    deviating = examine_package(plugin, installed, pip)
+    if deviating is None:
+        return Finding("sweeps", "ok", f"{here}, here and through SLURM")
+    if serves(installed):
+        return Finding("sweeps", "ok", f"{here}, here; through SLURM from the workbook's environment")
+    return Finding("sweeps", "warning", f"{here}, here; SLURM needs {plugin}", deviating.remedy)

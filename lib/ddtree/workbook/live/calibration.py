@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from scipy.stats import binomtest, norm
 
-from ddtree.budget import AutoBudget
+from ddtree.adaptive_budget import AutoBudget
 from ddtree.decode import Step, generate
 from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams, target_probs

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 import torch
 
-from ddtree.budget import AutoBudget
+from ddtree.adaptive_budget import AutoBudget
 from ddtree.decode import Strategy, generate
 from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams

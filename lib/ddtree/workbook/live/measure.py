@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pandas as pd
 import torch
 
-from ddtree.budget import AutoBudget, RoundCost
+from ddtree.adaptive_budget import AutoBudget, RoundCost
 from ddtree.decode import (
     COST_BUDGETS,
     STAGES,

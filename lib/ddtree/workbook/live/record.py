@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import ddtree
-from ddtree.budget import RoundCost
+from ddtree.adaptive_budget import RoundCost
 from ddtree.models.zoo import Pair
-from ddtree.workbook.machine import environment
 from ddtree.workbook.params import LiveParams
-from ddtree.workbook.records import RecordError, append_jsonl, write_text
+from ddtree.workbook.records import RecordError, append_jsonl, environment, write_text
 
 # What is done with the measurement, or measured after it: another value leaves the record as it is.
 AFTERWARDS = {

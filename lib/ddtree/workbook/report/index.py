@@ -1,26 +1,302 @@
-"""Many runs on one page: a table that sorts and filters without a network, and links to the reports beside it."""
+"""List the runs below a folder on one page that sorts and filters offline and links to their reports.
+
+A file that cannot be read makes its run "unreadable"; no run is left out."""
+
+from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from nbformat import NotebookNode, v4
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ddtree.workbook.records import write_text
-from ddtree.workbook.report.export import TEMPLATES
-from ddtree.workbook.report.fate import duration
-from ddtree.workbook.report.offline import CONTENT_SECURITY_POLICY
-from ddtree.workbook.report.parameters import in_order, in_short
-from ddtree.workbook.report.runs import ListedRun, runs_below
+from ddtree.workbook.records import RESULT_NAME, RecordError, write_text
+from ddtree.workbook.report.html import CONTENT_SECURITY_POLICY, TEMPLATES
+from ddtree.workbook.report.run_info import (
+    RunRecord,
+    cells_run,
+    duration,
+    ended,
+    failure_of,
+    in_order,
+    in_short,
+    origin_stem,
+    parameters_of,
+    read_record,
+    seconds_of,
+    strangers,
+    title,
+)
+from ddtree.workbook.runner import EXECUTED_NAME, REPORT_NAME
+from ddtree.workbook.sweep.cell import FAILURE_NAME
+from ddtree.workbook.sweep.cell import failure_of as failure_of_cell
+from ddtree.workbook.sweep.grid import PLAN_NAME, cell_folder, read_plan
+
+GENERIC_NUMBERS = 4
+LONGEST_METRIC = 60  # characters of a text among the generic numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """Lines to read, the number to sort them by (None: none), and mean acceptance lengths, a line each."""
+
+    lines: tuple[str, ...] = ()
+    sort_by: float | None = None
+    acceptance: tuple[str, ...] = ()
+    best_acceptance: float | None = None
+
+
+class _Setting(BaseModel):
+    temperature: float
+    label: str
+    strategy: str
+    speedup: float
+    speedup_lo: float
+    speedup_hi: float
+    acceptance: float
+
+
+class _Best(BaseModel):
+    """The fastest DDTREE server at one place, against DFLASH."""
+
+    extra_layers: int
+    batch: int
+    temperature: float
+    name: str
+    over_dflash: float
+    over_dflash_lo: float
+    over_dflash_hi: float
+
+
+class _Laws(BaseModel):
+    tested: int
+    rejected: int
+    controls_run: int = 0
+    controls_rejected: int = 0
+
+
+def headline(record: RunRecord) -> Headline:
+    """The headline numbers of a run. Metrics of another form than the notebook's are shown as generic ones."""
+    known: dict[str, Callable[[Mapping[str, Any]], Headline]] = {
+        "02_kernel": _kernel,
+        "03_live": _live,
+        "04_serving": _serving,
+    }
+    reader = known.get(record.notebook, _generic)
+    try:
+        return reader(record.metrics)
+    except (ValidationError, KeyError):
+        return _generic(record.metrics)
+
+
+def _live(metrics: Mapping[str, Any]) -> Headline:
+    """The fastest drafted setting of each temperature, with its 95 % interval."""
+    settings = TypeAdapter(list[_Setting]).validate_python(metrics["summary"])
+    drafted = [setting for setting in settings if setting.strategy != "autoregressive"]
+    best = [
+        max((setting for setting in drafted if setting.temperature == temperature), key=lambda each: each.speedup)
+        for temperature in sorted({setting.temperature for setting in drafted})
+    ]
+    return Headline(
+        lines=tuple(
+            f"T={each.temperature:g}: {each.speedup:.2f}× ({each.speedup_lo:.2f} to {each.speedup_hi:.2f}) {each.label}"
+            for each in best
+        ),
+        sort_by=max((each.speedup for each in best), default=None),
+        acceptance=tuple(f"T={each.temperature:g}: {each.acceptance:.2f}" for each in best),
+        best_acceptance=max((each.acceptance for each in best), default=None),
+    )
+
+
+def _serving(metrics: Mapping[str, Any]) -> Headline:
+    """DDTREE over DFLASH of the smallest batch at the least cost, which is named where identity layers emulate it."""
+    rated = TypeAdapter(list[_Best]).validate_python(metrics["best"])
+    least = min((each.extra_layers for each in rated), default=0)
+    here = [each for each in rated if each.extra_layers == least]
+    batch = min((each.batch for each in here), default=0)
+    shown = sorted((each for each in here if each.batch == batch), key=lambda each: each.temperature)
+    emulated = " (emulated cost)" if least else ""
+    return Headline(
+        lines=tuple(
+            f"T={each.temperature:g}: {each.over_dflash:.2f}× DFLASH ({each.over_dflash_lo:.2f} to "
+            f"{each.over_dflash_hi:.2f}) {each.name}{emulated}"
+            for each in shown
+        ),
+        sort_by=max((each.over_dflash for each in shown), default=None),
+    )
+
+
+def _kernel(metrics: Mapping[str, Any]) -> Headline:
+    laws = _Laws.model_validate(metrics["laws"])
+    lines = [f"{laws.rejected} of {laws.tested} laws rejected"]
+    if laws.controls_run:
+        lines.append(f"{laws.controls_rejected} of {laws.controls_run} controls rejected")
+    return Headline(tuple(lines), float(laws.rejected))
+
+
+def _generic(metrics: Mapping[str, Any]) -> Headline:
+    found = list(_scalars(metrics, ""))[:GENERIC_NUMBERS]
+    numbers = [float(value) for _, value in found if isinstance(value, int | float) and not isinstance(value, bool)]
+    return Headline(tuple(f"{name} {_written(value)}" for name, value in found), numbers[0] if numbers else None)
+
+
+def _scalars(metrics: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, int | float | bool | str]]:
+    """Numbers and short texts, those at the top first; `pair` says which model ran, which stands elsewhere."""
+    for name, value in metrics.items():
+        if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST_METRIC):
+            yield f"{prefix}{name}".replace("_", " "), value
+    for name, value in metrics.items():
+        if isinstance(value, Mapping) and not prefix and name != "pair":
+            yield from _scalars(value, f"{name} ")
+
+
+def _written(value: int | float | bool | str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+State = Literal["done", "failed", "unfinished", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """One run as an index shows it; what is not known is empty. `folder` is relative to the indexed one, "." itself."""
+
+    folder: str
+    state: State
+    reason: str
+    notebook: str = ""
+    title: str = ""
+    params: dict[str, Any] = field(default_factory=dict)
+    headline: Headline = field(default_factory=Headline)
+    finished: datetime | None = None
+    machine: str = ""
+    wall_s: float | None = None
+    report: str = ""
+
+
+def runs_below(root: Path) -> list[ListedRun]:
+    """Every run in and below `root`, the newest first, and every cell of a sweep that was planned and not yet run.
+
+    A run is a folder that holds an executed.ipynb, a result.json or a failure.json. Hidden folders are left out and
+    links to folders are not followed. Runs without a date come last, by name.
+    """
+    found: dict[str, ListedRun] = {}
+    planned: dict[str, ListedRun] = {}
+    for walked, below, files in os.walk(root):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        folder = Path(walked)
+        where = folder.relative_to(root).as_posix()
+        if {EXECUTED_NAME, RESULT_NAME, FAILURE_NAME} & set(files):
+            found[where] = _listed(folder, root)
+        if PLAN_NAME in files:
+            planned |= _planned(folder, root)
+    for where, cell in planned.items():
+        run = found.get(where, cell)
+        found[where] = replace(run, notebook=run.notebook or cell.notebook, params=run.params or cell.params)
+    by_date = sorted(found.items())
+    by_date.sort(key=lambda item: item[1].finished.timestamp() if item[1].finished else 0, reverse=True)
+    return [run for _, run in by_date]
+
+
+def _planned(sweep: Path, root: Path) -> dict[str, ListedRun]:
+    """Every cell of the plan by its folder, as if none had run; a plan that cannot be read by its file."""
+    path = sweep / PLAN_NAME
+    try:
+        plan = read_plan(path)
+    except RecordError as error:
+        where = path.relative_to(root).as_posix()
+        return {where: ListedRun(where, "unreadable", str(error).replace(f"The plan {path}", PLAN_NAME))}
+    folders = {cell_folder(sweep, cell.id).relative_to(root).as_posix(): cell for cell in plan.cells}
+    return {
+        where: ListedRun(where, "unfinished", "planned, not run yet", notebook=plan.notebook, params=cell.params)
+        for where, cell in folders.items()
+    }
+
+
+def _listed(folder: Path, root: Path) -> ListedRun:
+    problems = []
+    notebook, record, noted = None, None, None
+    try:
+        noted = failure_of_cell(folder)
+    except RecordError as error:
+        problems.append(str(error).replace(f"The record {folder / FAILURE_NAME}", FAILURE_NAME))
+    if (folder / EXECUTED_NAME).is_file():
+        try:
+            notebook = _read_notebook(folder / EXECUTED_NAME)
+        except (OSError, ValueError) as error:
+            problems.append(str(error))
+    if (folder / RESULT_NAME).is_file():
+        try:
+            record = read_record(folder / RESULT_NAME)
+        except RecordError as error:
+            problems.append(str(error).replace(f"The result {folder / RESULT_NAME}", RESULT_NAME))
+    values = parameters_of(notebook) if notebook else {}
+    if record and (other := strangers(values, record)):
+        problems.append(f"{RESULT_NAME} is of another run than {EXECUTED_NAME} ({', '.join(other)}).")
+        record = None
+    state, reason = _state(notebook, record, noted, problems)
+    report = folder / REPORT_NAME
+    return ListedRun(
+        folder=folder.relative_to(root).as_posix(),
+        state=state,
+        reason=reason,
+        notebook=record.notebook if record else origin_stem(notebook) if notebook else "",
+        title=(title(notebook) or "") if notebook else "",
+        params={**values, **(record.params if record else {})},
+        headline=headline(record) if record else Headline(),
+        finished=record.finished_utc if record else ended(notebook) if notebook else None,
+        machine=record.environment.name if record else "",
+        wall_s=record.wall_s if record else seconds_of(notebook) if notebook else None,
+        report=report.relative_to(root).as_posix() if report.is_file() else "",
+    )
+
+
+def _read_notebook(path: Path) -> NotebookNode:
+    """The notebook, without the validation that makes nbformat slow. Raises OSError or ValueError, a sentence."""
+    try:
+        notebook = v4.reads(path.read_text(encoding="utf-8"))
+        for read in (title, failure_of, cells_run, ended, seconds_of, parameters_of, origin_stem):
+            read(notebook)
+    except OSError as error:
+        raise OSError(f"{path.name} cannot be read: {error.strerror}.") from error
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path.name} is no executed notebook ({type(error).__name__}: {error}).") from error
+    return notebook
+
+
+def _state(
+    notebook: NotebookNode | None, record: RunRecord | None, noted: str | None, problems: list[str]
+) -> tuple[State, str]:
+    if problems:
+        return "unreadable", " ".join(problems)
+    failure = noted or (failure_of(notebook).reason if notebook else "")
+    if record and record.metrics.get("complete") is False:
+        count = f"{record.metrics.get('prompts_done', '?')} of {record.metrics.get('prompts_planned', '?')} prompts"
+        return "unfinished", failure if count in failure else f"{count}: {failure}" if failure else count
+    if failure:
+        return "failed", failure
+    if record:
+        return "done", ""
+    done, planned = cells_run(notebook) if notebook else (0, 0)
+    if done < planned:
+        return "unfinished", f"{done} of {planned} cells: it still runs, or was killed"
+    return "unfinished", f"all {planned} cells ran, but none wrote {RESULT_NAME}"
+
 
 INDEX_NAME = "index.html"
 NO_COLUMN = {"model", "out_dir"}  # the one has a column of its own, the other is the folder
 STATES = ("done", "failed", "unfinished", "unreadable")
-LONGEST_TEXT = 48  # characters of a text parameter in its column
+LONGEST_PARAMETER = 48  # characters of a text parameter in its column
 
 
 class NoRunsError(ValueError):
@@ -136,7 +412,7 @@ def _parameter(value: Any) -> Cell:
     if value is None:
         return Cell((), "")
     text = " ".join(in_short(value, texts=0 if isinstance(value, list) else 1).split())
-    text = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
+    text = text if len(text) <= LONGEST_PARAMETER else f"{text[: LONGEST_PARAMETER - 1]}…"
     alone = value[0] if isinstance(value, list) and len(value) == 1 else value
     number = isinstance(alone, int | float) and not isinstance(alone, bool)
     return Cell((text,), alone if number else text)

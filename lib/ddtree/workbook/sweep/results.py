@@ -1,12 +1,11 @@
-"""What a sweep's folder holds: its plan, which cells were measured, and every round of those that were.
+"""Read a sweep's folder: its plan, the status of every cell, and every round of the measured ones.
 
-Invariant: a cell adds rounds if and only if it has a result.json; every other cell has a status and a reason.
-"""
+A cell adds rounds if and only if it has a result.json; every other cell has a status and a reason."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,11 +13,10 @@ from typing import Any, Literal
 import pandas as pd
 
 from ddtree.workbook.records import RESULT_NAME, RecordError, read_result
-from ddtree.workbook.run import EXECUTED_NAME
-from ddtree.workbook.sweep.outcome import failure_of
-from ddtree.workbook.sweep.plan import CELLS_NAME, PLAN_NAME, read_plan
-from ddtree.workbook.sweep.resample import STAGE_COLUMNS
-from ddtree.workbook.sweep.slices import slice_names
+from ddtree.workbook.runner import EXECUTED_NAME
+from ddtree.workbook.stats import STAGE_COLUMNS
+from ddtree.workbook.sweep.cell import failure_of
+from ddtree.workbook.sweep.grid import CELLS_NAME, PLAN_NAME, read_plan
 
 Status = Literal["measured", "in part", "failed", "unfinished", "not run"]
 STATUSES: tuple[Status, ...] = ("measured", "in part", "failed", "unfinished", "not run")
@@ -186,3 +184,31 @@ def _rounds(path: Path) -> pd.DataFrame:
     if "autoregressive" not in set(rounds["strategy"]):
         raise SweepFolderError(f"{path} has no autoregressive rounds, which every speed-up is measured against.")
     return rounds[[*COLUMNS, *STAGE_COLUMNS]].assign(label=rounds["label"].str.partition("/")[0])
+
+
+WITHIN = {"temperatures", "budget", "extra_budgets", "seed", "out_dir"}  # may differ inside a slice
+SHORT = {"topk_cap": "top-k cap", "draft_temperature": "draft T"}
+LONGEST = 24  # characters of a value that a name can hold
+ONLY = "every run"  # the name of the only slice
+
+
+def slice_names(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One name for each cell's parameters, equal for cells of one slice: "top-k cap 4, draft T match"."""
+    names = dict.fromkeys(name for params in cells for name in params if name not in WITHIN)
+    values = {name: _distinct([params.get(name) for params in cells]) for name in names}
+    apart = [name for name in names if len(values[name]) > 1]
+    return [", ".join(_said(name, params.get(name), values[name]) for name in apart) or ONLY for params in cells]
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found
+
+
+def _said(name: str, value: Any, values: list[Any]) -> str:
+    text = f"{value:g}" if isinstance(value, int | float) else str(value)
+    short = text if len(text) <= LONGEST else f"no. {values.index(value) + 1}"
+    return f"{SHORT.get(name, name)} {short}"

@@ -1,29 +1,125 @@
-"""A sweep as a notebook asks about it: each figure for one setting (a slice) and one decoder, whatever is missing."""
+"""A sweep as the notebook shows it: findings, tables and figures of each group of cells."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
+from pandas.io.formats.style import Styler
 
-from ddtree.workbook.plots import (
+from ddtree.workbook.records import rows_of
+from ddtree.workbook.stats import Bootstrap
+from ddtree.workbook.sweep.analysis import (
+    BeyondEntropy,
+    accepted_depths,
+    beyond_entropy,
+    compare_budgets,
+    entropy_bins,
+    explain,
+    measure_points,
+    reference_label,
+    say_auto,
+    say_best,
+    split_slowdown,
+)
+from ddtree.workbook.sweep.plots import (
+    capital,
     draw_acceptance_map,
     draw_budgets,
     draw_cost,
     draw_depths,
     draw_entropy,
+    draw_nothing,
     draw_slowdown,
     draw_speedup_map,
+    ordered_labels,
 )
-from ddtree.workbook.plots.sweep.common import capital, draw_nothing, ordered_labels
-from ddtree.workbook.sweep.best import compare_budgets, reference_label
-from ddtree.workbook.sweep.depths import accepted_depths
-from ddtree.workbook.sweep.entropy import BeyondEntropy, beyond_entropy, entropy_bins
-from ddtree.workbook.sweep.points import measure_points
-from ddtree.workbook.sweep.resample import Bootstrap
-from ddtree.workbook.sweep.results import Sweep
-from ddtree.workbook.sweep.slowdown import split_slowdown
+from ddtree.workbook.sweep.results import ONLY, STATUSES, Sweep
+from ddtree.workbook.tables import plain
+
+NOTHING_TO_SPLIT = "No decoder was measured at two temperatures, so no slow-down can be explained."
+
+
+def findings(view: SweepView) -> dict[str, Any]:
+    """Progress, the cells that are missing and why, and by setting: points, best budgets, slow-down, entropy."""
+    cells = view.sweep.cells
+    return {
+        "progress": view.sweep.progress,
+        "cells": {status: sum(cell.status == status for cell in cells) for status in STATUSES},
+        "missing": {cell.id: cell.reason for cell in cells if cell.reason},
+        "settings": {setting: _of_setting(view, setting) for setting in view.settings},
+    }
+
+
+def answer(view: SweepView, setting: str) -> str:
+    """Why the highest temperature is slower than the lowest, for the reference decoder, in plain words."""
+    split = view.slowdown(setting)
+    rows = {row["label"]: row for row in split.to_dict("records")}
+    row = rows.get(view.reference(setting))
+    if row is None:
+        return NOTHING_TO_SPLIT
+    control = rows.get("autoregressive")
+    said = (
+        f" Autoregressive decoding in the same runs: factor {control['speed']:.2f} "
+        f"({control['speed_lo']:.2f} to {control['speed_hi']:.2f})."
+        if control
+        else ""
+    )
+    return f"{explain(row)}{said}"
+
+
+def _of_setting(view: SweepView, setting: str) -> dict[str, Any]:
+    decoder = view.reference(setting)
+    budgets = view.budgets(setting)
+    beyond = view.beyond(setting, decoder)
+    temperatures: list[float] = list(budgets["temperature"].unique()) if len(budgets) else []
+    return {
+        "reference": decoder,
+        "points": rows_of(view.points[view.points["slice"] == setting].drop(columns="slice")),
+        "best_budget": {f"{t:g}": say_best(budgets, t) for t in temperatures},
+        "auto": {f"{t:g}": said for t in temperatures if (said := say_auto(budgets, t))},
+        "budgets": rows_of(budgets),
+        "slowdown": answer(view, setting),
+        "slowdown_parts": rows_of(view.slowdown(setting)),
+        "beyond_entropy": dataclasses.asdict(beyond) | {"sentence": beyond.explain()} if beyond else None,
+    }
+
+
+def cells_table(sweep: Sweep) -> Styler:
+    """Cells by status: how many, and which and why where something went wrong."""
+    rows = []
+    for status in STATUSES:
+        mine = [cell for cell in sweep.cells if cell.status == status]
+        if status in ("measured", "not run"):
+            rows += [{"status": status, "cells": len(mine), "which": "", "why": ""}] if mine else []
+        else:
+            rows += [{"status": status, "cells": 1, "which": cell.id, "why": cell.reason} for cell in mine]
+    return plain(pd.DataFrame(rows))
+
+
+def points_table(points: pd.DataFrame) -> Styler:
+    """Speed, speed-up, tokens and milliseconds per round of every point, with 95 % intervals and counts."""
+    shown = {
+        "setting": points["slice"],
+        "T": points["temperature"].map("{:g}".format),
+        "decoder": points["label"],
+        "tokens/s": _interval(points, "tokens_per_s", ".1f"),
+        "speed-up": _interval(points, "speedup", ".2f"),
+        "tokens per round": _interval(points, "acceptance", ".2f"),
+        "ms per round": _interval(points, "round_ms", ".1f"),
+        "prompts": points["prompts"],
+        "rounds": points["rounds"],
+    }
+    frame = pd.DataFrame(shown)
+    return plain(frame.drop(columns="setting") if set(points["slice"]) == {ONLY} else frame)
+
+
+def _interval(points: pd.DataFrame, name: str, form: str) -> list[str]:
+    columns = (points[name], points[f"{name}_lo"], points[f"{name}_hi"])
+    return [f"{value:{form}} ({low:{form}} to {high:{form}})" for value, low, high in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

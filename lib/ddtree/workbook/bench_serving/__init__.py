@@ -1,0 +1,1 @@
+"""Benchmark of SGLang servers: plain, DFLASH and DDTREE on the same requests."""

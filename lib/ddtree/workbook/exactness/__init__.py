@@ -1,0 +1,1 @@
+"""Tests that sampled tokens follow the exact target distribution, with wrong rules that must be rejected."""

@@ -1,0 +1,464 @@
+"""Figures of one draft tree: the tree in a tidy layered layout, its links, its table and its attention mask."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+import torch
+from torch import Tensor
+
+from ddtree.retrieve import RetrieveTables
+from ddtree.tree import DraftTree
+from ddtree.workbook.theme import (
+    ACCENT,
+    BLUE,
+    GREY,
+    HEADER_ROOM,
+    INK,
+    ORANGE,
+    SKY,
+    TIMES,
+    dress,
+    plotly_text,
+    shortened,
+    text_width,
+    visible_text,
+)
+
+FIGURE_WIDTH = 940  # pixels of what no phone can show whole, JupyterLab beside its file browser can; else it scrolls
+EDGE = "rgba(127, 127, 127, 0.7)"
+LEGEND_ROW = 48  # pixels under a plot that has nothing but a legend there
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """One row of a batch as lists without padding; `labels` show whitespace."""
+
+    tokens: list[int]
+    parents: list[int]
+    depths: list[int]
+    logws: list[float]
+    labels: list[str]
+
+    @property
+    def probabilities(self) -> list[float]:
+        return [math.exp(logw) for logw in self.logws]
+
+    @property
+    def conditionals(self) -> list[float]:
+        """Each token's probability after its parent; 1 at the root."""
+        logws, parents = self.logws, self.parents
+        return [1.0 if p < 0 else math.exp(logws[i] - logws[p]) for i, p in enumerate(parents)]
+
+
+def row_of(tree: DraftTree, row: int, labels: Sequence[str]) -> Nodes:
+    """The nodes of one row. Raises ValueError for no such row, or too few labels."""
+    if not 0 <= row < tree.batch_size:
+        raise ValueError(f"row is {row}; the batch has rows 0..{tree.batch_size - 1}.")
+    n = int(tree.sizes[row])
+    if len(labels) < n:
+        raise ValueError(f"labels has {len(labels)} texts; the tree of row {row} has {n} nodes.")
+    columns = (tree.tokens, tree.parents, tree.depths, tree.node_logws)
+    tokens, parents, depths, logws = (column[row, :n].tolist() for column in columns)
+    return Nodes(tokens, parents, depths, logws, [visible_text(label) for label in labels[:n]])
+
+
+GAP = 9.0  # pixels between a label and the next node
+LABEL_OFFSET = 3.0  # pixels between a node's rim and its label
+LONGEST_LABEL = 10  # characters
+PHONE, TABLET, PAGE = 300.0, 540.0, 840.0  # pixels of the drawing in a figure of 390, 640 and 940
+SIZES = (
+    (PHONE, 12),
+    (PHONE, 11),
+    (TABLET, 13),
+    (TABLET, 12),
+    (TABLET, 11),
+    (PAGE, 12),
+    (PAGE, 11),
+    (PAGE, 10),
+    (PAGE, 9),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLayout:
+    """Positions in pixels of a drawing `width` wide, the labels shown ("" where one is hidden), and their size."""
+
+    x: list[float]
+    labels: list[str]
+    font_size: int
+    width: float
+
+
+def fit_layout(
+    parents: Sequence[int],
+    weights: Sequence[float],
+    labels: Sequence[str],
+    diameters: Sequence[float],
+    *,
+    labelled_first: Sequence[int] = (),
+) -> TreeLayout:
+    """The largest labels that fit a phone, tablet or page, in this order; else as many as fit, the likeliest first.
+
+    `parents` (-1 at the root, a parent before its children), `weights` (siblings stand by descending weight),
+    `labels` and `diameters` (pixels) hold one value for each node; the nodes `labelled_first` go before all others.
+    A tree too wide for a page even without labels gets the width it needs.
+    """
+    texts = [shortened(label, LONGEST_LABEL) for label in labels]
+    for width, font_size in SIZES:
+        layout = _layout(parents, weights, texts, diameters, font_size)
+        if layout.width <= width:
+            return _centred(layout, width)
+    width, font_size = SIZES[-1]
+    shown = [""] * len(texts)
+    layout = _layout(parents, weights, shown, diameters, font_size)
+    for node in sorted(range(len(texts)), key=lambda i: (i not in labelled_first, -weights[i], i)):
+        shown[node] = texts[node]
+        longer = _layout(parents, weights, shown, diameters, font_size)
+        if longer.width <= width:
+            layout = longer
+        else:
+            shown[node] = ""
+    return _centred(layout, max(width, layout.width))
+
+
+def tidy_positions(
+    parents: Sequence[int], weights: Sequence[float], left: Sequence[float], right: Sequence[float]
+) -> list[float]:
+    """Reingold and Tilford's layout for nodes that reach `left[i]` and `right[i]` from their centre.
+
+    Children stand by descending weight, a parent midway between its first and its last child, and subtrees as
+    close as the outlines of all their depths allow. The drawing begins at 0.
+    """
+    children: list[list[int]] = [[] for _ in parents]
+    for node in sorted(range(1, len(parents)), key=lambda i: (-weights[i], i)):
+        children[parents[node]].append(node)
+    offsets = [0.0] * len(parents)  # from the parent
+    outlines: list[list[tuple[float, float]]] = [[] for _ in parents]  # reach of the subtree at each depth below
+    for node in reversed(range(len(parents))):
+        below: list[tuple[float, float]] = []
+        for child in children[node]:
+            near = zip(below, outlines[child], strict=False)
+            offsets[child] = max((placed[1] - new[0] + GAP for placed, new in near), default=0.0)
+            below = _joined(below, _moved(outlines[child], offsets[child]))
+        if children[node]:
+            middle = (offsets[children[node][0]] + offsets[children[node][-1]]) / 2
+            below = _moved(below, -middle)
+            for child in children[node]:
+                offsets[child] -= middle
+        outlines[node] = [(-left[node], right[node]), *below]
+    x = [-min(reach[0] for reach in outlines[0])]
+    for node in range(1, len(parents)):
+        x.append(x[parents[node]] + offsets[node])
+    return x
+
+
+def _moved(outline: Sequence[tuple[float, float]], by: float) -> list[tuple[float, float]]:
+    return [(low + by, high + by) for low, high in outline]
+
+
+def _joined(first: list[tuple[float, float]], second: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    both = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(first, second, strict=False)]
+    return both + first[len(both) :] + second[len(both) :]
+
+
+def _layout(
+    parents: Sequence[int], weights: Sequence[float], labels: list[str], diameters: Sequence[float], font_size: int
+) -> TreeLayout:
+    left = [diameter / 2 for diameter in diameters]
+    right = [
+        rim + (LABEL_OFFSET + text_width(label, font_size) if label else 0.0)
+        for rim, label in zip(left, labels, strict=True)
+    ]
+    x = tidy_positions(parents, weights, left, right)
+    width = max(centre + reach for centre, reach in zip(x, right, strict=True))
+    return TreeLayout(x, list(labels), font_size, width)
+
+
+def _centred(layout: TreeLayout, width: float) -> TreeLayout:
+    spare = (width - layout.width) / 2
+    return TreeLayout([x + spare for x in layout.x], layout.labels, layout.font_size, width)
+
+
+SMALLEST, LARGEST = 6.0, 26.0  # diameters of nodes, pixels, at probability 0 and 1
+EDGE_STEPS = 20  # straight pieces of a curved edge
+LEVEL_HEIGHT, DENSE_LEVEL_HEIGHT = 64, 46  # pixels from one depth to the next, in shallow and in deep trees
+LEAST_HEIGHT = 180  # pixels of a plot, as long as its upright axis title
+SAG = 0.28  # how far, in depths, a sibling link hangs below its ends
+
+Point = tuple[float, float]
+
+
+def draw_tree(
+    tree: DraftTree, row: int = 0, *, labels: Sequence[str], path: Sequence[int] = (), title: str
+) -> go.Figure:
+    """The tree of `row`, root on top, siblings from left to right by descending log-weight.
+
+    The diameter of a node grows with the square root of its cumulative draft probability. Where there is no room
+    for every label, the least likely nodes show theirs only when pointed at.
+
+    Args:
+        labels: token texts in node order, as the tokenizer decodes them; at least one for each node of the row.
+        path: accepted nodes from the root on, each the parent of the next; -1 (padding of `Commit.path`) is skipped.
+
+    Raises:
+        ValueError: no such row, too few labels, or a path that does not follow the tree.
+    """
+    nodes = row_of(tree, row, labels)
+    accepted = _checked_path(nodes, path)
+    layout = _fitted(nodes, nodes.labels, accepted)
+    figure = go.Figure()
+    drafted = [i for i in range(1, len(nodes.parents)) if i not in accepted]
+    taken = [i for i in accepted if i > 0]
+    figure.add_trace(_edges(nodes, layout, drafted, EDGE, 1.2))
+    figure.add_trace(_edges(nodes, layout, taken, ACCENT, 3.5))
+    groups = (("last committed token", [0], GREY), ("drafted", drafted, BLUE), ("accepted", taken, ACCENT))
+    for name, members, colour in groups:
+        if members:
+            figure.add_trace(_marks(nodes, layout, members, name, colour))
+    subtitle = "The larger a node, the likelier its prefix under the drafter."
+    return _framed(figure, nodes, layout, title, subtitle)
+
+
+def draw_links(
+    tree: DraftTree, tables: RetrieveTables, row: int = 0, *, labels: Sequence[str], title: str
+) -> go.Figure:
+    """The tree of `row` as the verify walks it: first-child links solid, next-sibling links dotted, nodes numbered.
+
+    Show `tree_table` beside it: its columns hold the same links as numbers. Raises ValueError as `draw_tree`.
+    """
+    nodes = row_of(tree, row, labels)
+    numbered = [f"{i} {label}" for i, label in enumerate(nodes.labels)]
+    layout = _fitted(nodes, numbered, [])
+    children, siblings = _links(tables.next_token, row, nodes), _links(tables.next_sibling, row, nodes)
+    figure = go.Figure()
+    for name, links, colour, dash, curve in (
+        ("first child", children, BLUE, "solid", _descent),
+        ("next sibling", siblings, ORANGE, "dot", _sag),
+    ):
+        xs, ys = _curves(nodes, layout, links, curve)
+        line = {"color": colour, "width": 2, "dash": dash}
+        figure.add_trace(go.Scatter(x=xs, y=ys, mode="lines", line=line, name=name, hoverinfo="skip"))
+    members = list(range(len(nodes.parents)))
+    figure.add_trace(_marks(nodes, layout, members, "node", GREY))
+    subtitle = "The verify tries siblings along the dotted links and descends at the first it accepts."
+    return _framed(figure, nodes, layout, title, subtitle)
+
+
+def tree_table(tree: DraftTree, tables: RetrieveTables, labels: Sequence[str], row: int = 0) -> pd.DataFrame:
+    """One line a node: its text (whitespace shown), place, links (-1 for none), log-weight in nats and probability.
+
+    Columns: node, token, parent, depth, first child, next sibling, log-weight, probability. Raises ValueError for
+    no such row or too few labels.
+    """
+    nodes = row_of(tree, row, labels)
+    n = len(nodes.parents)
+    return pd.DataFrame(
+        {
+            "node": range(n),
+            "token": nodes.labels,
+            "parent": nodes.parents,
+            "depth": nodes.depths,
+            "first child": tables.next_token[row, :n].tolist(),
+            "next sibling": tables.next_sibling[row, :n].tolist(),
+            "log-weight": nodes.logws,
+            "probability": nodes.probabilities,
+        }
+    )
+
+
+def _checked_path(nodes: Nodes, path: Sequence[int]) -> list[int]:
+    accepted = [int(node) for node in path if node != -1]
+    before = -1
+    for node in accepted:
+        if not 0 <= node < len(nodes.parents) or nodes.parents[node] != before:
+            place = "it must begin at the root, 0" if before < 0 else f"node {node} is no child of node {before}"
+            raise ValueError(f"path is {accepted}, but {place}.")
+        before = node
+    return accepted
+
+
+def _fitted(nodes: Nodes, labels: Sequence[str], accepted: Sequence[int]) -> TreeLayout:
+    diameters = [_diameter(p) for p in nodes.probabilities]
+    return fit_layout(nodes.parents, nodes.logws, labels, diameters, labelled_first=accepted)
+
+
+def _diameter(probability: float) -> float:
+    return SMALLEST + (LARGEST - SMALLEST) * math.sqrt(probability)
+
+
+def _marks(nodes: Nodes, layout: TreeLayout, members: list[int], name: str, colour: str) -> go.Scatter:
+    probabilities, conditionals = nodes.probabilities, nodes.conditionals
+    return go.Scatter(
+        x=[layout.x[i] for i in members],
+        y=[nodes.depths[i] for i in members],
+        mode="markers",
+        name=name,
+        marker={
+            "size": [_diameter(probabilities[i]) for i in members],
+            "color": colour,
+            "opacity": 1,
+            "line": {"width": 0},
+        },
+        customdata=[
+            [
+                i,
+                plotly_text(nodes.labels[i]),
+                nodes.tokens[i],
+                nodes.depths[i],
+                nodes.parents[i] if i else "none",
+                probabilities[i],
+                conditionals[i],
+            ]
+            for i in members
+        ],
+        hovertemplate=(
+            "<b>%{customdata[1]}</b><br>node %{customdata[0]}, token %{customdata[2]}<br>"
+            "depth %{customdata[3]}, parent %{customdata[4]}<br>probability of the prefix %{customdata[5]:.3g}<br>"
+            "given the parent %{customdata[6]:.3g}<extra></extra>"
+        ),
+    )
+
+
+def _edges(nodes: Nodes, layout: TreeLayout, children: Sequence[int], colour: str, width: float) -> go.Scatter:
+    xs, ys = _curves(nodes, layout, [(nodes.parents[i], i) for i in children], _descent)
+    line = {"color": colour, "width": width}
+    return go.Scatter(x=xs, y=ys, mode="lines", line=line, hoverinfo="skip", showlegend=False)
+
+
+def _links(table: Tensor, row: int, nodes: Nodes) -> list[tuple[int, int]]:
+    return [(i, j) for i, j in enumerate(table[row, : len(nodes.parents)].tolist()) if j >= 0]
+
+
+def _curves(
+    nodes: Nodes, layout: TreeLayout, links: Sequence[tuple[int, int]], curve: Callable[[Point, Point], list[Point]]
+) -> tuple[list[float | None], list[float | None]]:
+    """Coordinates of one curve for each link, None after each, as a plotly line takes them."""
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    for start, end in links:
+        points = curve((layout.x[start], nodes.depths[start]), (layout.x[end], nodes.depths[end]))
+        xs += [*(x for x, _ in points), None]
+        ys += [*(y for _, y in points), None]
+    return xs, ys
+
+
+def _descent(start: Point, end: Point) -> list[Point]:
+    """From parent to child, upright at both ends, so that it clears the labels at the nodes' right."""
+    shares = [step / EDGE_STEPS for step in range(EDGE_STEPS + 1)]
+    return [(start[0] + (end[0] - start[0]) * t * t * (3 - 2 * t), start[1] + (end[1] - start[1]) * t) for t in shares]
+
+
+def _sag(start: Point, end: Point) -> list[Point]:
+    """From sibling to sibling, hanging below the labels between them."""
+    shares = [step / EDGE_STEPS for step in range(EDGE_STEPS + 1)]
+    return [(start[0] + (end[0] - start[0]) * t, start[1] + SAG * (1 - (2 * t - 1) ** 4)) for t in shares]
+
+
+def _framed(figure: go.Figure, nodes: Nodes, layout: TreeLayout, title: str, subtitle: str) -> go.Figure:
+    """Labels, axes and size. Labels are annotations: their distance from a node is in pixels, as in the layout."""
+    radii = [_diameter(p) / 2 for p in nodes.probabilities]
+    for i, label in enumerate(layout.labels):
+        if label:
+            figure.add_annotation(
+                x=layout.x[i],
+                y=nodes.depths[i],
+                text=plotly_text(label),
+                showarrow=False,
+                xanchor="left",
+                xshift=radii[i] + LABEL_OFFSET - 1,  # an annotation pads its text by 1
+                font={"size": layout.font_size},
+            )
+    deepest = max(nodes.depths)
+    spacing = LEVEL_HEIGHT if deepest <= 8 else DENSE_LEVEL_HEIGHT
+    height = max(LEAST_HEIGHT, round(spacing * (deepest + 0.9)))
+    dress(figure, title=title, subtitle=subtitle, plot_height=height, footer=LEGEND_ROW, legend_drop=0)
+    figure.update_xaxes(range=[0, layout.width], visible=False)
+    figure.update_yaxes(
+        range=[deepest + 0.5, -0.4], dtick=1, title="depth: tokens after the root", showgrid=False, zeroline=False
+    )
+    width = FIGURE_WIDTH if layout.width > PHONE else None  # None: as wide as the page
+    return figure.update_layout(width=width, legend_itemsizing="constant")
+
+
+HIDDEN = "rgba(128, 128, 128, 0.1)"  # nearly the page's own colour, light or dark
+COLUMN_LABELS = 90  # pixels above a mask for upright labels and the axis title
+
+
+def draw_mask(
+    mask: Tensor, tree: DraftTree, row: int = 0, *, labels: Sequence[str], prefix_labels: Sequence[str] = ()
+) -> go.Figure:
+    """Which keys each node may look at; rows are nodes as queries, columns the end of the prefix, then the nodes.
+
+    Args:
+        mask: [q, shown + q], Boolean (True where visible) or additive float (0 where visible, hugely negative
+            elsewhere), as `tree_attention_mask(...)[row, 0, :, -(shown + q):]` gives it.
+        labels: token texts in node order, at least one for each node of the row.
+        prefix_labels: texts of the `shown` prefix tokens; without them they are numbered -1, -2, ... from the root.
+
+    Raises:
+        ValueError: a shape, a float mask that is not additive, no such row, or a number of labels that does not fit.
+    """
+    nodes = row_of(tree, row, labels)
+    q, n = tree.width, len(nodes.parents)
+    if mask.ndim != 2 or mask.shape[0] != q or mask.shape[1] < q:
+        raise ValueError(f"mask is {list(mask.shape)}; for this tree it must be [{q}, shown + {q}].")
+    shown = mask.shape[1] - q
+    if prefix_labels and len(prefix_labels) != shown:
+        raise ValueError(f"prefix_labels has {len(prefix_labels)} texts; mask shows {shown} prefix tokens.")
+    visible = _visible(mask)[:n, : shown + n]
+    prefix = [visible_text(label) for label in prefix_labels] or [f"prefix {i - shown}" for i in range(shown)]
+    names = [*prefix, *(f"{i} {label}" for i, label in enumerate(nodes.labels))]
+    ticks = [plotly_text(shortened(name, 12)) for name in names]
+    kind = torch.where(torch.arange(shown + n) < shown, 1, 2)
+    figure = go.Figure(
+        go.Heatmap(
+            z=torch.where(visible, kind, 0).tolist(),
+            zmin=0,
+            zmax=2,
+            colorscale=[[0, HIDDEN], [1 / 3, HIDDEN], [1 / 3, SKY], [2 / 3, SKY], [2 / 3, BLUE], [1, BLUE]],
+            showscale=False,
+            xgap=1,
+            ygap=1,
+            customdata=[
+                [
+                    f"{plotly_text(names[shown + i])} {'sees' if seen else 'does not see'} {plotly_text(names[j])}"
+                    for j, seen in enumerate(seen_by_node)
+                ]
+                for i, seen_by_node in enumerate(visible.tolist())
+            ],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    )
+    keys = (("sees a prefix token", SKY), ("sees itself or an ancestor", BLUE), ("hidden", HIDDEN))
+    for name, colour in keys:
+        marker = {"symbol": "square", "size": 12, "color": colour, "line": {"width": 1, "color": EDGE}}
+        figure.add_trace(go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name))
+    share = visible[:, shown:].float().mean().item()
+    cell = max(11, min(26, 780 // n))
+    title = f"A node sees the prefix and its own branch: {share:.0%} of {n} {TIMES} {n} node pairs"
+    header = HEADER_ROOM + COLUMN_LABELS
+    subtitle = "Siblings never see one another."
+    dress(figure, title=title, subtitle=subtitle, plot_height=n * cell, header=header, footer=LEGEND_ROW, legend_drop=8)
+    font = {"size": 11 if cell >= 15 else 9}
+    column = {"tickvals": list(range(shown + n)), "ticktext": ticks, "tickangle": -90, "side": "top"}
+    line = {"tickvals": list(range(n)), "ticktext": ticks[shown:], "autorange": "reversed", "scaleanchor": "x"}
+    bare = {"tickfont": font, "showgrid": False, "zeroline": False, "ticks": "", "constrain": "domain"}
+    figure.update_xaxes(range=[-0.5, shown + n - 0.5], title="key: prefix token, then node", **column, **bare)
+    figure.update_yaxes(title="query: node", **line, **bare)
+    figure.add_vline(x=shown - 0.5, line={"color": INK, "width": 1.5})
+    return figure.update_layout(width=FIGURE_WIDTH, legend_itemsizing="constant")
+
+
+def _visible(mask: Tensor) -> Tensor:
+    if mask.dtype == torch.bool:
+        return mask.cpu()
+    visible = mask.cpu() == 0
+    least = mask.cpu()[~visible]
+    if not mask.is_floating_point() or bool((least > -1e4).any()):
+        raise ValueError("mask must be Boolean, or float with 0 where visible and at most -1e4 elsewhere.")
+    return visible

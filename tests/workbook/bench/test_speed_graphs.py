@@ -1,0 +1,28 @@
+"""A captured case keeps what its graphs read: they hold addresses, and freed memory is soon another's."""
+
+import gc
+import weakref
+
+import pytest
+from ddtree.workbook.bench import timing
+
+
+class Parameters:
+    """Stands for tensors that only the captured call refers to."""
+
+
+def a_call(parameters: Parameters) -> object:
+    return lambda number: parameters
+
+
+def test_a_case_keeps_what_its_call_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_capture", lambda call, number: number)
+    parameters = Parameters()
+    kept = weakref.ref(parameters)
+    case = timing.captured("a graph", a_call(parameters), 3)  # type: ignore[arg-type]
+    del parameters
+    gc.collect()
+    assert kept() is not None
+    del case
+    gc.collect()
+    assert kept() is None
