@@ -26,9 +26,9 @@ STRATEGIES = {
     "chain": {},
     "tree": {"budget": 8},
     "tree of 3": {"budget": 3, "topk_cap": 2},
-    "tree, chosen": {"budget": AutoBudget(RoundCost((0, 4, 8), (10.0, 11.0, 16.0), alone_ms=9.0))},
+    "tree, chosen": {"budget": AutoBudget(RoundCost((0, 4, 8), (10.0, 11.0, 16.0), baseline_ms=9.0))},
     # One token in a first round is a debt that is slept off, two are not: whether a text is drafted depends on it.
-    "tree, resting": {"budget": AutoBudget(RoundCost((0, 4, 8), (10.0, 10.5, 11.0), alone_ms=3.0))},
+    "tree, resting": {"budget": AutoBudget(RoundCost((0, 4, 8), (10.0, 10.5, 11.0), baseline_ms=3.0))},
     "tree, matched": {"budget": 10, "draft_temperature": "match"},
 }
 Text = tuple[int, ...]
@@ -47,10 +47,10 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "sgl" and "sgl" not in {s.name for s in backend_report("cpu") if s.usable}:
         monkeypatch.setitem(sys.modules, "sgl_kernel", fake_sgl_kernel)
         monkeypatch.setattr(sgl, "missing", lambda device_type: None)
-        registry.prove.cache_clear()
+        registry.self_test.cache_clear()
     yield request.param
     monkeypatch.undo()
-    registry.prove.cache_clear()
+    registry.self_test.cache_clear()
 
 
 def text_law(target: Target, prompt: Sequence[int], params: SamplingParams, *, eos: int | None = None) -> dict:

@@ -1,4 +1,7 @@
-"""What a round keeps: the flat accept index mapped back to tree nodes, KV rows and tokens, one path for every mode."""
+"""Map the flat accept index back to tree nodes, KV rows and tokens: what one round commits.
+
+Greedy and sampled results take the same path.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ddtree.verify import VerifyResult
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a round keeps. KV rows and hidden rows kept are exactly those of `path`; the final token has no KV yet."""
+    """What one round commits: the KV rows and hidden rows of `path`. The final token has no KV yet."""
 
     path: Tensor  # int64 [bs, max_depth+1], local nodes from the root on; -1 padded
     lengths: Tensor  # int64 [bs], nodes on the path: accepted drafts + 1
@@ -27,25 +30,24 @@ class Commit:
 def plan_commit(tree: DraftTree, result: VerifyResult, prefix_len: Tensor) -> Commit:
     """Map the flat accept index back to local nodes: flat minus b * q.
 
-    Greedy and sampled results take this one path. `prefix_len` is int64 [bs], tokens with KV before this round.
+    `prefix_len` is int64 [bs], tokens with KV before this round.
     """
-    bs, q = tree.tokens.shape
-    if kernels.run_on(tree.tokens):
-        walked = (result.predict, result.accept_index, result.accept_count)
-        return Commit(*kernels.kept(*walked, prefix_len, q))
-    first = torch.arange(bs, device=tree.tokens.device)[:, None] * q
-    kept = result.accept_index >= 0
-    path = torch.where(kept, result.accept_index - first, -1)
+    map_accepted = kernels.choose(tree.tokens, gpu=kernels.kept, torch=_map_accepted)
+    return Commit(*map_accepted(result.predict, result.accept_index, result.accept_count, prefix_len, tree.width))
+
+
+def _map_accepted(
+    predict: Tensor, accept_index: Tensor, accept_count: Tensor, prefix_len: Tensor, q: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """path, lengths, tokens, next_root and new_len, in torch."""
+    first = torch.arange(len(accept_index), device=accept_index.device)[:, None] * q
+    accepted = accept_index >= 0
+    path = torch.where(accepted, accept_index - first, -1)
     # predict holds, at each node of the path, the token that follows it. A raw -1 would read the last element.
-    after = result.predict.long()[result.accept_index.clamp(min=0).long()]
-    lengths = result.accept_count.long() + 1
-    return Commit(
-        path=path,
-        lengths=lengths,
-        tokens=torch.where(kept, after, -1),
-        next_root=after.gather(1, lengths[:, None] - 1)[:, 0],
-        new_len=prefix_len + lengths,
-    )
+    following = predict.long()[accept_index.clamp(min=0).long()]
+    lengths = accept_count.long() + 1
+    next_root = following.gather(1, lengths[:, None] - 1)[:, 0]
+    return path, lengths, torch.where(accepted, following, -1), next_root, prefix_len + lengths
 
 
 def finish_step(tokens: Sequence[int], *, eos_ids: Collection[int], remaining: int) -> tuple[list[int], str | None]:

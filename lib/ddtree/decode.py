@@ -1,71 +1,30 @@
 """The decode loop: draft, build, compile, verify, sample and commit until every request is done.
 
-Three drafting strategies (autoregressive, chain, tree) run through one path."""
+The strategies "autoregressive" (a root-only tree), "chain" (the top token of every position) and "tree" (DDTree) take
+the same path. A request's text does not depend on its neighbours in the batch.
+"""
 
 from __future__ import annotations
 
 import secrets
-import statistics
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
 
-from ddtree.adaptive_budget import AutoBudget, RoundCost, smoothed
 from ddtree.commit import Commit, finish_step, plan_commit
-from ddtree.protocols import AnyDrafter, AnyTarget
+from ddtree.protocols import BudgetPolicy, DraftModel, TargetModel
 from ddtree.retrieve import RetrieveTables, compile_retrieve
 from ddtree.sampling import SamplingParams, step_coins
 from ddtree.tree import DraftTree, build_tree
 from ddtree.verify import VerifyResult, sample_tree
 
-
-class StageClock:
-    """Milliseconds of stages, each entered into its round's record under its name.
-
-    On CUDA the device's own events are read, and `stop` waits for them: a lap costs a round nothing.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._on_cuda = device.type == "cuda"
-        self._laps: list[tuple[dict[str, float], str, torch.cuda.Event, torch.cuda.Event]] = []
-        self.restart()
-
-    def restart(self) -> None:
-        """What comes until the next lap begins here."""
-        self._last = self._now()
-
-    def lap(self, times: dict[str, float], stage: str) -> None:
-        """Enter the milliseconds since the last lap or restart into `times[stage]`; on CUDA, once stopped."""
-        last, self._last = self._last, self._now()
-        if isinstance(last, float) and isinstance(self._last, float):
-            times[stage] = 1e3 * (self._last - last)
-        else:
-            times[stage] = 0.0
-            self._laps.append((times, stage, last, self._last))  # type: ignore[arg-type]
-
-    def stop(self) -> None:
-        """Wait for the device and enter what its events say."""
-        if self._laps:
-            torch.cuda.synchronize()
-        for times, stage, start, end in self._laps:
-            times[stage] = start.elapsed_time(end)
-
-    def _now(self) -> float | torch.cuda.Event:
-        if not self._on_cuda:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-
 T = TypeVar("T")
 Strategy = Literal["autoregressive", "chain", "tree"]
 STAGES = ("draft", "build", "compile", "verify", "sample", "commit")
-COST_BUDGETS = (0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 FORWARDS = ("draft", "verify")  # the two model passes; everything else is overhead
 
 
@@ -103,7 +62,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A round laid open for `on_step`: everything the batch's rows saw and decided."""
+    """The state of one round, passed to `on_step`: all that the rows of the batch read and decided."""
 
     number: int
     requests: list[int]  # which prompt each batch row belongs to
@@ -119,233 +78,280 @@ class Step:
 
 @torch.inference_mode()
 def generate(
-    target: AnyTarget,
-    drafter: AnyDrafter | None,
+    target: TargetModel,
+    drafter: DraftModel | None,
     prompts: Sequence[str | Sequence[int]],
     *,
     strategy: Strategy,
     sampling: SamplingParams | Sequence[SamplingParams],
     max_new_tokens: int | Sequence[int] = 64,
-    budget: int | Literal["auto"] | AutoBudget = 16,
+    budget: int | BudgetPolicy = 16,
     topk_cap: int | None = None,
     draft_temperature: float | Literal["match"] = 1.0,
     seed: int | Sequence[int | None] | None = 0,
     backend: str = "auto",
     on_step: Callable[[Step], None] | None = None,
 ) -> list[Generation]:
-    """Decode a batch of prompts, each as if it stood alone.
+    """Decode a batch of prompts, each as if it were alone.
 
-    The first root is a prompt's last token, so the first round is like any other. "autoregressive" is a tree of
-    the root alone, "chain" the drafter's likeliest token at every position (linear DFlash), "tree" the DDTree.
+    The first root is a prompt's last token, so the first round is like any other.
 
     Args:
         prompts: user messages (encoded by the target), or lists of token ids taken as they are.
-        sampling, max_new_tokens, seed: one for all requests, or one each. A request's coins depend on its own seed
-            and step alone, so an int gives every request the same coins; None draws a fresh seed.
-        budget, topk_cap: of the draft tree; "chain" and "autoregressive" do not read them. An AutoBudget chooses the
-            nodes of each request's tree round by round, and none for a while where drafting costs more than it
-            brings; "auto" measures the cost that it needs at every call.
+        sampling, max_new_tokens, seed: one for all requests, or one each. A request's coins depend only on its own seed
+            and step, so an int gives every request the same coins; None draws a fresh seed.
+        budget, topk_cap: of the draft tree; "chain" and "autoregressive" do not read them. An `AutoBudget` chooses the
+            nodes of each request's tree round by round, and backs off where drafting costs more than it gains.
         draft_temperature: divides the draft logits; "match" is the request's own (1.0 for a greedy one, whose
             tree would otherwise be a chain).
-        on_step: called after each round with everything it saw.
+        on_step: called after each round with its state.
 
     Raises ValueError for a parameter out of range or an empty prompt, and what `sample_tree` raises.
     """
-    if strategy not in get_args(Strategy):
-        raise ValueError(f'strategy is "{strategy}"; it must be one of {", ".join(get_args(Strategy))}.')
-    if strategy != "autoregressive" and drafter is None:
-        raise ValueError(f'strategy "{strategy}" needs a drafter; only "autoregressive" goes without.')
-    if not prompts:
+    requests = _requests(target, prompts, sampling, max_new_tokens, seed)
+    plan = _plan(drafter, strategy, budget, topk_cap, draft_temperature, backend)
+    if not requests:
         return []
+    batch = _Batch(target, drafter, requests, plan)
+    while batch.active:
+        step = batch.round()
+        if on_step is not None:
+            on_step(step)
+        batch.drop_finished()
+    return batch.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    prompt: list[int]
+    sampling: SamplingParams
+    limit: int  # new tokens
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How every round of a call drafts."""
+
+    depth: int  # positions drafted; 0 decodes without the drafter
+    budget: int
+    topk_cap: int | None
+    policy: BudgetPolicy | None
+    draft_temperature: float | Literal["match"]
+    backend: str
+
+    @property
+    def width(self) -> int:
+        return 1 if self.depth == 0 else self.budget + 1
+
+
+def _requests(
+    target: TargetModel,
+    prompts: Sequence[str | Sequence[int]],
+    sampling: SamplingParams | Sequence[SamplingParams],
+    max_new_tokens: int | Sequence[int],
+    seed: int | Sequence[int | None] | None,
+) -> list[_Request]:
     ids = [target.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
     if any(not prompt for prompt in ids):
         raise ValueError(f"prompt {ids.index([])} is empty; the last prompt token is the first tree's root.")
     params = _one_each("sampling", sampling, SamplingParams, len(ids))
     limits = _one_each("max_new_tokens", max_new_tokens, int, len(ids))
     seeds = _one_each("seed", _drawn(seed, len(ids)), int, len(ids))
-    if min(limits) < 1:
+    if limits and min(limits) < 1:
         raise ValueError(f"max_new_tokens is {min(limits)}; ask for at least 1 token.")
-
-    depth = 0 if strategy == "autoregressive" or drafter is None else drafter.depth
-    auto = None
-    if strategy == "chain":
-        budget, topk_cap = depth, 1
-    elif not isinstance(budget, int):
-        if strategy == "tree" and drafter is not None:
-            auto = _chosen(budget, target, drafter, ids, topk_cap, backend)
-        budget = auto.largest if auto else 0
-    if budget < 0:
-        raise ValueError(f"budget is {budget}; it counts nodes beside the root, so it must be 0 or more.")
-    depth = min(depth, budget)
-    width = 1 if depth == 0 else budget + 1
-    draft_temperatures = torch.tensor(
-        [draft_temperature_of(draft_temperature, p) for p in params], device=target.device
-    )
-
-    clock = StageClock(target.device)
-    session = target.open(ids, room=max(limits) + width)
-    draft_session = None
-    if depth and drafter is not None:
-        draft_session = drafter.open(session.prompt_features, session.prompt_lengths, room=max(limits))
-    done = [Generation(prompt=prompt) for prompt in ids]
-    prefill: dict[str, float] = {}
-    clock.lap(prefill, "prefill")
-
-    active = list(range(len(ids)))
-    choices = auto.start(len(ids), target.device) if auto is not None else None
-    roots = torch.tensor([prompt[-1] for prompt in ids], device=target.device)
-    number = 0
-    while active:
-        times: dict[str, float] = {}
-        clock.restart()
-        if draft_session is None or (choices is not None and choices.all_rest):
-            tree = _root_alone(roots)
-            times["draft"] = times["build"] = 0.0
-        else:
-            draft_logits = draft_session.draft(roots, depth)
-            clock.lap(times, "draft")
-            tree = build_tree(
-                draft_logits, roots, budget=budget, topk_cap=topk_cap, draft_temperature=draft_temperatures
-            )
-            if choices is not None:
-                tree = choices.cut(tree)
-            clock.lap(times, "build")
-        tables = compile_retrieve(tree)
-        coins, final_coins = step_coins(
-            [seeds[r] for r in active], [number] * len(active), tree.width, device=target.device
-        )
-        mask = session.mask(tree)
-        clock.lap(times, "compile")
-        logits = session.verify(tree, mask)
-        clock.lap(times, "verify")
-        result = sample_tree(tree, tables, logits, [params[r] for r in active], coins, final_coins, backend=backend)
-        clock.lap(times, "sample")
-        prefix_len = session.prefix_len
-        commit = plan_commit(tree, result, prefix_len)
-        emitted, lengths, sizes = _on_host(commit, tree)
-        features = session.commit(commit, lengths)
-        if draft_session is not None:
-            draft_session.extend(features, commit.lengths, lengths)
-        if choices is not None:
-            choices.update(tree, result.accept_count, sizes, lengths)
-        running = _keep_tokens(done, active, emitted, sizes, limits, target.eos_ids, times)
-        clock.lap(times, "commit")
-        if on_step is not None:
-            on_step(Step(number, list(active), prefix_len, tree, tables, logits, coins, final_coins, result, commit))
-        roots, number = commit.next_root, number + 1
-        if len(running) < len(active):
-            rows = torch.tensor(running, dtype=torch.int64, device=target.device)
-            active = [active[row] for row in running]
-            roots, draft_temperatures = roots[rows], draft_temperatures[rows]
-            session.select(rows)
-            if choices is not None:
-                choices.select(rows, running)
-            if draft_session is not None:
-                draft_session.select(rows)
-    clock.stop()
-    for generation in done:
-        generation.text = target.decode(generation.tokens)
-        generation.prefill_ms = prefill["prefill"]
-    return done
+    return [_Request(*values) for values in zip(ids, params, limits, seeds, strict=True)]
 
 
-def _chosen(
-    budget: Literal["auto"] | AutoBudget,
-    target: AnyTarget,
-    drafter: AnyDrafter,
-    prompts: Sequence[Sequence[int]],
+def _plan(
+    drafter: DraftModel | None,
+    strategy: Strategy,
+    budget: int | BudgetPolicy,
     topk_cap: int | None,
+    draft_temperature: float | Literal["match"],
     backend: str,
-) -> AutoBudget:
-    if isinstance(budget, AutoBudget):
-        return budget
-    if budget != "auto":
-        raise ValueError(f'budget is {budget!r}; it must be a whole number, "auto" or an AutoBudget.')
-    return AutoBudget(measure_round_cost(target, drafter, prompts, topk_cap=topk_cap, backend=backend))
+) -> _Plan:
+    if strategy not in get_args(Strategy):
+        raise ValueError(f'strategy is "{strategy}"; it must be one of {", ".join(get_args(Strategy))}.')
+    if strategy != "autoregressive" and drafter is None:
+        raise ValueError(f'strategy "{strategy}" needs a drafter; only "autoregressive" works without one.')
+    if isinstance(budget, str):
+        raise ValueError(
+            f'budget is "{budget}"; it must be a whole number, or an AutoBudget made with measure_round_cost.'
+        )
+    if isinstance(budget, int) and budget < 0:
+        raise ValueError(f"budget is {budget}; it counts nodes without the root, so it must be 0 or more.")
+    if strategy == "autoregressive" or drafter is None:
+        return _Plan(0, 0, topk_cap, None, draft_temperature, backend)
+    if strategy == "chain":
+        return _Plan(drafter.depth, drafter.depth, 1, None, draft_temperature, backend)
+    if isinstance(budget, int):
+        return _Plan(min(drafter.depth, budget), budget, topk_cap, None, draft_temperature, backend)
+    return _Plan(min(drafter.depth, budget.largest), budget.largest, topk_cap, budget, draft_temperature, backend)
 
 
-def measure_round_cost(
-    target: AnyTarget,
-    drafter: AnyDrafter,
-    prompts: Sequence[str | Sequence[int]],
-    *,
-    budgets: Sequence[int] = COST_BUDGETS,
-    tokens: int = 24,
-    topk_cap: int | None = None,
-    temperature: float = 1.0,
-    backend: str = "auto",
-) -> RoundCost:
-    """Time whole rounds at each budget on these very models, for `AutoBudget`; a few seconds on a CPU.
+class _Batch:
+    """The requests still decoding, row by row, and the answers of all."""
 
-    The prompts are decoded as one batch under each budget in turn, twice: the first time warms up, the medians are of
-    the second. Costs that fall as the budget grows are noise and levelled out. `budgets` begin with 0, which is decoded
-    without the drafter and so gives the cost of a round alone.
+    def __init__(
+        self, target: TargetModel, drafter: DraftModel | None, requests: Sequence[_Request], plan: _Plan
+    ) -> None:
+        device = target.device
+        self.target, self.requests, self.plan = target, requests, plan
+        self.timer = StageTimer(device)
+        self.answers = [Generation(prompt=request.prompt) for request in requests]
+        self.active = list(range(len(requests)))  # the request of each row
+        self.number = 0  # of the round
+        longest = max(request.limit for request in requests)
+        self.session = target.open([request.prompt for request in requests], room=longest + plan.width)
+        self.draft_session = None
+        if plan.depth and drafter is not None:
+            features, lengths = self.session.prompt_features, self.session.prompt_lengths
+            self.draft_session = drafter.open(features, lengths, room=longest)
+        self.budgets = plan.policy.start(len(requests), device) if plan.policy is not None else None
+        self.roots = torch.tensor([request.prompt[-1] for request in requests], device=device)
+        temperatures = [draft_temperature_of(plan.draft_temperature, request.sampling) for request in requests]
+        self.draft_temperatures = torch.tensor(temperatures, device=device)
+        self.prefill: dict[str, float] = {}
+        self.timer.record(self.prefill, "prefill")
+
+    def round(self) -> Step:
+        """One round of all rows: draft, build, compile, verify, sample, commit."""
+        times: dict[str, float] = {}
+        rows = [self.requests[request] for request in self.active]
+        number, prefix_len = self.number, self.session.prefix_len
+        self.timer.restart()
+        tree = self._draft_tree(times)
+
+        tables = compile_retrieve(tree)
+        seeds, steps = [row.seed for row in rows], [number] * len(rows)
+        coins, final_coins = step_coins(seeds, steps, tree.width, device=self.target.device)
+        mask = self.session.mask(tree)
+        self.timer.record(times, "compile")
+
+        logits = self.session.verify(tree, mask)
+        self.timer.record(times, "verify")
+
+        sampling = [row.sampling for row in rows]
+        result = sample_tree(tree, tables, logits, sampling, coins, final_coins, backend=self.plan.backend)
+        self.timer.record(times, "sample")
+
+        commit = plan_commit(tree, result, prefix_len)
+        self._commit(tree, result, commit, times)
+        self.timer.record(times, "commit")
+        return Step(number, list(self.active), prefix_len, tree, tables, logits, coins, final_coins, result, commit)
+
+    def _draft_tree(self, times: dict[str, float]) -> DraftTree:
+        plan = self.plan
+        if self.draft_session is None or (self.budgets is not None and self.budgets.all_back_off):
+            times["draft"] = times["build"] = 0.0
+            return build_tree(torch.zeros(len(self.roots), 0, 1, device=self.roots.device), self.roots, budget=0)
+        draft_logits = self.draft_session.draft(self.roots, plan.depth)
+        self.timer.record(times, "draft")
+        tree = build_tree(
+            draft_logits,
+            self.roots,
+            budget=plan.budget,
+            topk_cap=plan.topk_cap,
+            draft_temperature=self.draft_temperatures,
+        )
+        if self.budgets is not None:
+            tree = self.budgets.cut(tree)
+        self.timer.record(times, "build")
+        return tree
+
+    def _commit(self, tree: DraftTree, result: VerifyResult, commit: Commit, times: dict[str, float]) -> None:
+        """Keep KV, features and tokens of the accepted path; reading the tokens waits for the device."""
+        on_host = torch.cat([tree.sizes[:, None], commit.lengths[:, None], commit.tokens], dim=1).tolist()
+        sizes, lengths = [row[0] for row in on_host], [row[1] for row in on_host]
+        features = self.session.commit(commit, lengths)
+        if self.draft_session is not None:
+            self.draft_session.extend(features, commit.lengths, lengths)
+        if self.budgets is not None:
+            self.budgets.update(tree, result.accept_count, sizes, lengths)
+        for request, row in zip(self.active, on_host, strict=True):
+            size, length, *tokens = row
+            self._append(request, tokens[:length], size, times)
+        self.roots, self.number = commit.next_root, self.number + 1
+
+    def _append(self, request: int, tokens: list[int], size: int, times: dict[str, float]) -> None:
+        answer = self.answers[request]
+        remaining = self.requests[request].limit - len(answer.tokens)
+        kept, answer.reason = finish_step(tokens, eos_ids=self.target.eos_ids, remaining=remaining)
+        answer.tokens += kept
+        accepted = min(len(tokens) - 1, len(kept))
+        answer.steps.append(StepRecord(size, accepted, len(kept), len(self.active), times))
+
+    def drop_finished(self) -> None:
+        """Shrink the batch to the requests that go on."""
+        running = [row for row, request in enumerate(self.active) if self.answers[request].reason is None]
+        if len(running) == len(self.active):
+            return
+        rows = torch.tensor(running, dtype=torch.int64, device=self.target.device)
+        self.active = [self.active[row] for row in running]
+        self.roots, self.draft_temperatures = self.roots[rows], self.draft_temperatures[rows]
+        self.session.select(rows)
+        if self.budgets is not None:
+            self.budgets.select(rows, running)
+        if self.draft_session is not None:
+            self.draft_session.select(rows)
+
+    def finish(self) -> list[Generation]:
+        self.timer.stop()
+        for answer in self.answers:
+            answer.text = self.target.decode(answer.tokens)
+            answer.prefill_ms = self.prefill["prefill"]
+        return self.answers
+
+
+class StageTimer:
+    """Milliseconds of the stages of a round, recorded under their names.
+
+    On CUDA the times are those of the device's events, which `stop` waits for, so that timing costs a round nothing.
     """
-    medians: dict[str, list[float]] = {}
-    for timed in (False, True):
-        for budget in budgets:
-            answers = generate(
-                target,
-                drafter,
-                prompts,
-                strategy="tree",
-                sampling=SamplingParams(temperature),
-                max_new_tokens=tokens if timed else 4,
-                budget=budget,
-                topk_cap=topk_cap,
-                backend=backend,
-            )
-            if timed:
-                rounds = [step.stage_ms for step in max((answer.steps for answer in answers), key=len)]
-                for stage in STAGES:
-                    medians.setdefault(stage, []).append(statistics.median(times[stage] for times in rounds))
-    drafting = statistics.median(medians.pop("draft")[1:])  # a budget of 0 was decoded without; here it is chosen after
-    undrafted = smoothed([sum(stages) for stages in zip(*medians.values(), strict=True)])
-    return RoundCost(tuple(budgets), tuple(drafting + ms for ms in undrafted), alone_ms=undrafted[0])
 
+    def __init__(self, device: torch.device) -> None:
+        self._on_cuda = device.type == "cuda"
+        self._spans: list[tuple[dict[str, float], str, torch.cuda.Event, torch.cuda.Event]] = []
+        self.restart()
 
-def _on_host(commit: Commit, tree: DraftTree) -> tuple[list[list[int]], list[int], list[int]]:
-    """Each row's tokens, how many they are, and its tree's size; reading them is what waits for the device."""
-    rows = torch.cat([tree.sizes[:, None], commit.lengths[:, None], commit.tokens], dim=1).tolist()
-    return [row[2 : 2 + row[1]] for row in rows], [row[1] for row in rows], [row[0] for row in rows]
+    def restart(self) -> None:
+        """The next stage starts here."""
+        self._last = self._now()
 
+    def record(self, times: dict[str, float], stage: str) -> None:
+        """Set `times[stage]` to the milliseconds since the last record or restart; on CUDA, once stopped."""
+        last, self._last = self._last, self._now()
+        if isinstance(last, float) and isinstance(self._last, float):
+            times[stage] = 1e3 * (self._last - last)
+        else:
+            times[stage] = 0.0
+            self._spans.append((times, stage, last, self._last))  # type: ignore[arg-type]
 
-def _keep_tokens(
-    done: list[Generation],
-    active: Sequence[int],
-    emitted: Sequence[Sequence[int]],
-    sizes: Sequence[int],
-    limits: Sequence[int],
-    eos_ids: Collection[int],
-    times: dict[str, float],
-) -> list[int]:
-    """Append each request's kept tokens and record; returns the batch rows that go on."""
-    running = []
-    for row, request in enumerate(active):
-        generation = done[request]
-        remaining = limits[request] - len(generation.tokens)
-        kept, generation.reason = finish_step(emitted[row], eos_ids=eos_ids, remaining=remaining)
-        generation.tokens += kept
-        drafts = min(len(emitted[row]) - 1, len(kept))
-        generation.steps.append(StepRecord(sizes[row], drafts, len(kept), len(active), times))
-        if generation.reason is None:
-            running.append(row)
-    return running
+    def stop(self) -> None:
+        """Wait for the device and read its events."""
+        if self._spans:
+            torch.cuda.synchronize()
+        for times, stage, start, end in self._spans:
+            times[stage] = start.elapsed_time(end)
 
-
-def _root_alone(roots: Tensor) -> DraftTree:
-    return build_tree(torch.zeros(roots.shape[0], 0, 1, device=roots.device), roots, budget=0)
+    def _now(self) -> float | torch.cuda.Event:
+        if not self._on_cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
 
 
 def draft_temperature_of(choice: float | Literal["match"], params: SamplingParams) -> float:
-    """The number behind a draft temperature: itself, or the request's own; 1.0 for "match" with a greedy one."""
+    """The number that a draft temperature means for one request; "match" is 1.0 for a greedy one."""
     if choice != "match":
         return float(choice)
     return 1.0 if params.greedy else params.temperature
 
 
 def _drawn(seed: int | Sequence[int | None] | None, requests: int) -> int | Sequence[int]:
-    """The seeds with a fresh one for each None."""
+    """The seeds, with a fresh one for each None."""
     if isinstance(seed, int):
         return seed
     return [secrets.randbits(63) if one is None else one for one in ([None] * requests if seed is None else seed)]

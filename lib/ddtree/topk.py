@@ -1,6 +1,6 @@
-"""The likeliest tokens of each drafted position: the part of the tree builder that reads the vocabulary.
+"""Find the top-k tokens of each drafted position: the only part of the tree builder that reads the vocabulary.
 
-Invariant: equal logits go to the lower id, so a smaller cap gives a prefix of a larger one's tokens.
+Equal logits are ordered by id, so a smaller k gives a prefix of a larger k's tokens.
 """
 
 from __future__ import annotations
@@ -13,48 +13,51 @@ from torch import Tensor
 from ddtree import kernels
 
 FLOAT32 = torch.finfo(torch.float32)
-BELOW_SIGN = 2**31 - 1  # all bits of an int32 but its sign
-MIN_CHUNK_BITS, MAX_CHUNK_BITS = 4, 8  # of the pieces a vocabulary is cut into; see _top_k_by_id
+BELOW_SIGN = 2**31 - 1  # all bits of an int32 except its sign
+MIN_CHUNK_BITS, MAX_CHUNK_BITS = 4, 8  # log2 of the chunk length in _topk_by_id
 
 
-def likeliest_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
-    """The likeliest `branch` tokens of each position, best first, ties to the lower id, and their log-probabilities.
+def topk_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
+    """The `branch` most probable tokens of each position, best first, ties by lower id, and their log-probabilities.
 
-    From logits [bs, depth, V] to int64 and float32 [bs, depth, branch]: the part of `build_tree` that reads the
-    vocabulary. Raises ValueError for a temperature out of range.
+    From logits [bs, depth, V] of any float type to int64 and float32 [bs, depth, branch]. `temperature` is a number, or
+    a tensor [bs] with one for each row. Raises ValueError for a temperature that float32 logits cannot be divided by.
     """
-    if not _divides(temperature):
+    if not _can_divide(temperature):
         raise ValueError(f"draft_temperature is {temperature}; it divides logits, so it must be above 0.")
     if branch == 0 or logits.shape[1] == 0:
         none = torch.zeros(*logits.shape[:2], branch, device=logits.device)
         return none.long(), none
-    if kernels.run_on(logits) and kernels.fits(logits.shape[2], branch):
-        if isinstance(temperature, Tensor):
-            each = temperature.to(logits.device, torch.float32).reshape(-1).expand(len(logits)).contiguous()
-            return kernels.likeliest(logits, branch, each)
-        return kernels.likeliest(logits, branch, float(temperature))
     if isinstance(temperature, Tensor):
-        # float32 whatever the logits are
-        logits = logits / temperature.to(logits.device, torch.float32).reshape(-1, 1, 1)
+        temperature = temperature.to(logits.device, torch.float32).reshape(-1).expand(len(logits)).contiguous()
+    else:
+        temperature = float(temperature)
+    fits = kernels.fits(logits.shape[2], branch)
+    topk = kernels.choose(logits, gpu=kernels.likeliest, torch=_topk_tokens, fits=fits)
+    return topk(logits, branch, temperature)
+
+
+def _topk_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
+    if isinstance(temperature, Tensor):
+        logits = logits / temperature[:, None, None]  # float32 whatever the logits are
     elif temperature != 1.0:
         logits = logits.float() / temperature
-    logps, tokens = _top_k_by_id(logits.log_softmax(dim=-1, dtype=torch.float32), branch)
-    return tokens, torch.where(logps.isnan(), -torch.inf, logps)  # a position without a distribution drafts nothing
+    logprobs, tokens = _topk_by_id(logits.log_softmax(dim=-1, dtype=torch.float32), branch)
+    return tokens, torch.where(logprobs.isnan(), -torch.inf, logprobs)  # a row of NaN drafts nothing
 
 
-def _divides(temperature: float | Tensor) -> bool:
-    """Whether float32 logits can be divided by it; a tensor on a GPU is not looked at, since that would wait."""
+def _can_divide(temperature: float | Tensor) -> bool:
+    """Whether float32 logits can be divided by it; a tensor on a GPU is not read, since that would wait."""
     if isinstance(temperature, Tensor):
         return temperature.is_cuda or bool(((temperature > 0) & temperature.isfinite()).all())
     return FLOAT32.tiny <= temperature <= FLOAT32.max
 
 
-def _top_k_by_id(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _topk_by_id(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest float32 along the last axis, equal values by ascending id, so that a smaller k gives a prefix.
 
-    `torch.topk` leaves open which of several equal values make the cut, so each value is put into one integer with its
-    id. Only few are: cut the axis into chunks, and the k best elements lie in the k chunks of largest maximum (ties to
-    the earlier chunk).
+    `torch.topk` does not specify which of several equal values it returns, so value and id are packed into one integer.
+    Few elements need packing: the k best lie in the k chunks of the axis with the largest maxima (ties: earlier chunk).
     """
     n = values.shape[-1]
     chunk = _chunk_length(n, k)
@@ -80,5 +83,5 @@ def _largest(values: Tensor, ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _chunk_length(n: int, k: int) -> int:
-    """The power of two that leaves about as few elements to sort as can be: n / chunk maxima, then k chunks."""
+    """The power of two that about minimises the elements to sort: n / chunk maxima, then k chunks."""
     return 2 ** min(max(round(math.log2(n / k) / 2), MIN_CHUNK_BITS), MAX_CHUNK_BITS)

@@ -1,19 +1,28 @@
-"""The sampling verify: whatever the tree, the token after a node is distributed as the target's row for that node."""
+"""Verify a draft tree by sampling: the token after a node is distributed exactly as the target's row for that node.
+
+This file checks the inputs and calls a backend; the rule itself is in backends/reference.py.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from ddtree.backends import fused, reference, sgl
-from ddtree.backends.checks import refuse_bad_shapes, refuse_bad_values, refuse_improper_rows, refuse_unsound_tree
-from ddtree.backends.registry import BACKENDS, VERIFY, BackendStatus, BackendUnavailableError, backend_report, resolve
+from ddtree.backends.checks import check_probs, check_shapes, check_tree, check_values
+from ddtree.backends.registry import (
+    BACKENDS,
+    SAMPLE,
+    VERIFY,
+    BackendStatus,
+    BackendUnavailableError,
+    backend_report,
+    resolve,
+)
 from ddtree.retrieve import RetrieveTables
-from ddtree.sampling import NonFiniteLogitsError, SamplingParams, target_probs
+from ddtree.sampling import SamplingParams
 from ddtree.tree import DraftTree
 
 __all__ = [
@@ -26,8 +35,6 @@ __all__ = [
     "verify_tree",
     "verify_tree_greedy",
 ]
-
-_IN_GRAPHS: dict[int, fused.SamplingTensors] = {}  # by id, never evicted: a CUDA graph goes on reading its parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +57,29 @@ def verify_tree(
 ) -> VerifyResult:
     """Walk each tree once, accepting children by target probability (the target-only rule of EAGLE and SGLang).
 
-    Row i of `probs` judges the children of node i. A child is accepted iff its probability is above 0 and the
-    node's coin is below the running sum over its siblings so far; when none is, or at a leaf, the final token is
-    drawn by the other coin from the row without the rejected children. A token of probability 0 is never emitted.
+    Row i of `probs` is the distribution of the token after node i. A child is accepted iff its probability is above 0
+    and the node's coin is below the running sum over its siblings so far; if none is, or at a leaf, the final coin
+    samples the final token from the row without the rejected children. A token of probability 0 is never emitted.
 
     Args:
         probs: float32 [bs, q, V], rows as `target_probs` gives them.
-        coins: float32 [bs, q] in [0, 1), one for each node whose children are judged.
+        coins: float32 [bs, q] in [0, 1), one for each node; it decides among the node's children.
         final_coins: float32 [bs] in [0, 1).
         backend: "auto", "fused", "sgl" or "reference".
 
     Raises:
         ValueError: a shape, dtype, token id or coin out of range; a row with a negative entry or whose sum is not
-            within 1e-3 of 1; siblings with one token; links that are not the tree's.
+            within 1e-3 of 1; siblings with the same token; links that are not the tree's.
         BackendUnavailableError: the backend named cannot run here.
     """
-    refuse_bad_shapes(tree, tables, probs, coins, final_coins)
-    refuse_bad_values(tree, probs.shape[-1], coins, final_coins)
+    check_shapes(tree, tables, probs, coins, final_coins)
+    check_values(tree, probs.shape[-1], coins, final_coins)
     if probs.dtype != torch.float32:
         raise ValueError(f"probs are {probs.dtype}; the verify reads float32, as target_probs returns.")
-    refuse_improper_rows(tree, probs)
-    refuse_unsound_tree(tree, tables, probs.shape[-1])
-    run = VERIFY[resolve(backend, probs.device)]
-    return VerifyResult(*run(tree, tables, probs, coins, final_coins))
+    check_probs(tree, probs)
+    check_tree(tree, tables, probs.shape[-1])
+    verify = VERIFY[resolve(backend, probs.device)]
+    return VerifyResult(*verify(tree, tables, probs, coins, final_coins))
 
 
 def sample_tree(
@@ -87,92 +94,30 @@ def sample_tree(
 ) -> VerifyResult:
     """`verify_tree` from logits [bs, q, V] of any float type: what a decode loop calls.
 
-    `sampling` is one SamplingParams, or one per request; greedy and sampled requests may stand in one batch. The
-    tree and its tables are taken to be `build_tree`'s and `compile_retrieve`'s own: nothing here costs a round
-    what `verify_tree` spends on looking for cycles and twin siblings.
-    "reference" and "fused" normalise only the rows that the walk visits; "sgl" gets every row's `target_probs`.
+    `sampling` is one SamplingParams, or one for each request; greedy and sampled requests may share a batch. The tree
+    and its tables must come from `build_tree` and `compile_retrieve`: what `verify_tree` checks of them is not checked
+    here. "reference" and "fused" normalise only the rows that the walk visits; "sgl" gets every row's `target_probs`.
 
-    "fused" on a GPU waits for the device once, to learn of a row that is no distribution, and under CUDA graph
-    capture not at all (call it once before: the first call compiles and uploads the parameters). So coins outside
-    [0, 1) and tokens outside the vocabulary, which one must wait to see, are not looked for there: such a token has
-    probability 0. What a graph reads of the parameters is kept for as long as the process runs.
-    `backends.fused.sample` leaves the waiting to its caller, and the parameters.
+    "fused" on a GPU waits for the device once, to report non-finite logits, and not at all under CUDA graph capture
+    (call it once before: the first call compiles and uploads the parameters). Coins outside [0, 1) and tokens outside
+    the vocabulary, which take a wait to see, are not checked there: such a token has probability 0. What a graph reads
+    of the parameters is kept as long as the process runs; `backends.fused.sample` leaves waiting and parameters to its
+    caller.
 
-    Raises: as `verify_tree`, and NonFiniteLogitsError for a visited row that is no distribution ("sgl": any row).
+    Raises: as `verify_tree`, and NonFiniteLogitsError for a visited row without a distribution ("sgl": any row).
     """
-    refuse_bad_shapes(tree, tables, logits, coins, final_coins)
+    check_shapes(tree, tables, logits, coins, final_coins)
     requests = [sampling] * tree.batch_size if isinstance(sampling, SamplingParams) else list(sampling)
     if len(requests) != tree.batch_size:
         raise ValueError(f"sampling has {len(requests)} entries for a batch of {tree.batch_size} requests.")
     chosen = resolve(backend, logits.device)
     if chosen != "fused" or logits.device.type == "cpu":
-        refuse_bad_values(tree, logits.shape[-1], coins, final_coins)
-    if chosen == "fused":
-        return _sample_fused(tree, tables, logits, requests, coins, final_coins)
-    if chosen == "reference":
-        return VerifyResult(*reference.sample(tree, tables, logits, requests, coins, final_coins))
-    probs = target_probs(
-        logits,
-        temperature=[p.temperature for p in requests],
-        top_k=[p.top_k for p in requests],
-        top_p=[p.top_p for p in requests],
-        min_p=[p.min_p for p in requests],
-    )
-    return VerifyResult(*sgl.verify(tree, tables, probs, coins, final_coins))
-
-
-def _sample_fused(
-    tree: DraftTree,
-    tables: RetrieveTables,
-    logits: Tensor,
-    requests: Sequence[SamplingParams],
-    coins: Tensor,
-    final_coins: Tensor,
-) -> VerifyResult:
-    rows = logits if logits.dtype in fused.READ else logits.float()
-    sampling = _uploaded(requests, logits.device)
-    if _capturing(logits.device):
-        _IN_GRAPHS[id(sampling)] = sampling
-        return VerifyResult(*fused.sample(tree, tables, rows, sampling, coins, final_coins)[:3])
-    # The kernel writes it where the host can read it: a copy would be one more thing to send and to wait for.
-    status = torch.empty(tree.batch_size, dtype=torch.int32, pin_memory=logits.is_cuda)
-    try:
-        result = fused.sample(tree, tables, rows, sampling, coins, final_coins, status=status)[:3]
-    finally:  # whatever happens: torch does not know who writes to this memory, and would give it to another
-        if logits.is_cuda:
-            torch.cuda.current_stream(logits.device).synchronize()
-    codes = status.tolist()
-    if any(codes):
-        raise NonFiniteLogitsError.at(*next((b, code - 1) for b, code in enumerate(codes) if code))
-    return VerifyResult(*result)
-
-
-def _capturing(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-
-def _uploaded(requests: Sequence[SamplingParams], device: torch.device) -> fused.SamplingTensors:
-    """Kept by value, never by identity of a list, which may change or make room for another at the same address.
-
-    One object for all requests, as a batch often has, is hashed once and not as many times.
-    """
-    if requests and all(params is requests[0] for params in requests):
-        return _uploaded_alike(requests[0], len(requests), device)
-    return _uploaded_apart(tuple(requests), device)
-
-
-@lru_cache(maxsize=64)
-def _uploaded_alike(params: SamplingParams, requests: int, device: torch.device) -> fused.SamplingTensors:
-    return fused.SamplingTensors.from_requests([params] * requests, device)
-
-
-@lru_cache(maxsize=64)
-def _uploaded_apart(requests: tuple[SamplingParams, ...], device: torch.device) -> fused.SamplingTensors:
-    return fused.SamplingTensors.from_requests(requests, device)
+        check_values(tree, logits.shape[-1], coins, final_coins)
+    return VerifyResult(*SAMPLE[chosen](tree, tables, logits, requests, coins, final_coins))
 
 
 def verify_tree_greedy(tree: DraftTree, tables: RetrieveTables, argmax: Tensor) -> VerifyResult:
-    """The walk at temperature 0: follow the child that is the target's argmax, int [bs, q], while there is one."""
+    """The verify at temperature 0: follow the child that is the target's argmax, int [bs, q], while there is one."""
     bs, q = tree.tokens.shape
     if argmax.shape != (bs, q):
         raise ValueError(f"argmax has shape {list(argmax.shape)}; the tree needs {[bs, q]}.")

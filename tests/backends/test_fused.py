@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from ddtree import verify as verify_module
 from ddtree.backends import fused
+from ddtree.backends.fused import launch
 from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import SamplingParams
 from ddtree.tree import DraftTree
-from ddtree.verify import BackendUnavailableError, _sample_fused, _uploaded, verify_tree
+from ddtree.verify import BackendUnavailableError, verify_tree
 
 HERE = Path(__file__).parent
 FORK = DraftTree.from_parents([[9, 3, 5, 2]], [[-1, 0, 0, 1]], [[0.0, -0.5, -1.0, -0.9]])
@@ -67,15 +67,15 @@ def test_parameters_of_requests() -> None:
 def test_parameters_are_kept_by_value_whatever_list_brings_them() -> None:
     cpu = torch.device("cpu")
     batch = [SamplingParams(0.6)] * 3
-    alike = _uploaded(batch, cpu)
-    assert _uploaded([SamplingParams(0.6)] * 3, cpu) is alike, "nothing is uploaded twice"
-    assert _uploaded(batch[:2], cpu).temperature.shape == (2,)
+    alike = launch.uploaded(batch, cpu)
+    assert launch.uploaded([SamplingParams(0.6)] * 3, cpu) is alike, "nothing is uploaded twice"
+    assert launch.uploaded(batch[:2], cpu).temperature.shape == (2,)
     batch[1] = SamplingParams(0.8, 5)
-    apart = _uploaded(batch, cpu)
+    apart = launch.uploaded(batch, cpu)
     assert apart.temperature.tolist() == pytest.approx([0.6, 0.8, 0.6])
     assert apart.top_k.tolist() == [0, 5, 0]
-    assert _uploaded(list(batch), cpu) is apart
-    assert _uploaded([], cpu).temperature.shape == (0,)
+    assert launch.uploaded(list(batch), cpu) is apart
+    assert launch.uploaded([], cpu).temperature.shape == (0,)
 
 
 def test_what_the_kernel_cannot_read_is_refused() -> None:
@@ -100,13 +100,13 @@ def test_parameters_live_as_long_as_a_graph_that_reads_them(capturing: bool, mon
         read.append(weakref.ref(arguments[3].temperature))  # type: ignore[attr-defined]
         return (torch.zeros(1), torch.zeros(1), torch.zeros(1), torch.zeros(1))
 
-    monkeypatch.setattr(fused, "sample", sample)
-    monkeypatch.setattr(verify_module, "_capturing", lambda _device: capturing)
-    monkeypatch.setattr(verify_module, "_IN_GRAPHS", {})
+    monkeypatch.setattr(launch, "sample", sample)
+    monkeypatch.setattr(launch, "_capturing", lambda _device: capturing)
+    monkeypatch.setattr(launch, "_IN_GRAPHS", {})
     tables, coins, finals = compile_retrieve(FORK), torch.full((1, 4), 0.5), torch.tensor([0.5])
-    _sample_fused(FORK, tables, torch.zeros(1, 4, 10), [SamplingParams(0.123)], coins, finals)
+    launch.sample_requests(FORK, tables, torch.zeros(1, 4, 10), [SamplingParams(0.123)], coins, finals)
     for other in range(100):
-        _uploaded([SamplingParams(1.0 + other)], torch.device("cpu"))
+        launch.uploaded([SamplingParams(1.0 + other)], torch.device("cpu"))
     assert (read[0]() is not None) is capturing
 
 
@@ -123,14 +123,14 @@ def test_status_is_not_given_up_while_a_kernel_may_write_it(monkeypatch: pytest.
         events.append("launched")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fused, "sample", sample)
-    monkeypatch.setattr(verify_module, "_capturing", lambda _device: False)
-    monkeypatch.setattr(verify_module, "_uploaded", lambda *_: None)
+    monkeypatch.setattr(launch, "sample", sample)
+    monkeypatch.setattr(launch, "_capturing", lambda _device: False)
+    monkeypatch.setattr(launch, "uploaded", lambda *_: None)
     monkeypatch.setattr(torch, "empty", lambda *a, **k: Status() if "pin_memory" in k else empty(*a, **k))
     stream = SimpleNamespace(synchronize=lambda: events.append("waited"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: stream)
     logits = SimpleNamespace(dtype=torch.float32, device=torch.device("cuda", 0), is_cuda=True)
     tables, coins, finals = compile_retrieve(FORK), torch.full((1, 4), 0.5), torch.tensor([0.5])
     with pytest.raises(KeyboardInterrupt):
-        _sample_fused(FORK, tables, logits, [SamplingParams()], coins, finals)  # type: ignore[arg-type]
+        launch.sample_requests(FORK, tables, logits, [SamplingParams()], coins, finals)  # type: ignore[arg-type]
     assert events[:2] == ["launched", "waited"]

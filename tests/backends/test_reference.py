@@ -55,18 +55,18 @@ def test_walk_stops_at_the_depth_the_result_has_room_for() -> None:
 @pytest.mark.parametrize(("coin", "token"), [(0.0, 1), (0.24, 1), (0.25, 3), (0.74, 3), (0.75, 4), (BELOW_ONE, 4)])
 def test_last_draw_is_inverse_cdf_of_the_rest(coin: float, token: int) -> None:
     row = torch.tensor([0.5, 0.125, 0.0, 0.25, 0.125, 0.0])
-    assert reference.draw_rest(row, [0], np.float32(coin)) == token
+    assert reference.sample_residual(row, [0], np.float32(coin)) == token
 
 
 @pytest.mark.parametrize(("coin", "token"), [(0.0, 1), (0.7, 1), (0.75, 2), (BELOW_ONE, 2)])
 def test_last_draw_from_nothing_left_falls_to_the_row_itself(coin: float, token: int) -> None:
     row = torch.tensor([0.0, 0.75, 0.25, 0.0])
-    assert reference.draw_rest(row, [1, 2], np.float32(coin)) == token
+    assert reference.sample_residual(row, [1, 2], np.float32(coin)) == token
 
 
 def test_last_draw_leaves_its_row_as_it_was() -> None:
     row = torch.tensor([0.5, 0.5])
-    reference.draw_rest(row, [0], np.float32(0.5))
+    reference.sample_residual(row, [0], np.float32(0.5))
     assert row.tolist() == [0.5, 0.5]
 
 

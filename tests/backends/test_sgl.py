@@ -171,20 +171,20 @@ def test_missing_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("op")
 class TestProof:
-    """An op that could be tried is used only if its trial run gave the reference's tokens."""
+    """An op that could be tried is used only if its self-test gave the reference's tokens."""
 
     @pytest.fixture(autouse=True)
     def _tried_afresh(self, monkeypatch: pytest.MonkeyPatch) -> object:
         monkeypatch.setattr(sgl, "missing", lambda device_type: None)
-        registry.prove.cache_clear()
+        registry.self_test.cache_clear()
         yield
-        registry.prove.cache_clear()
+        registry.self_test.cache_clear()
 
     def status(self) -> registry.BackendStatus:
         return next(status for status in backend_report("cpu") if status.name == "sgl")
 
     def test_right_op_is_usable(self) -> None:
-        assert self.status() == registry.BackendStatus("sgl", True, "its trial run gave the reference's tokens")
+        assert self.status() == registry.BackendStatus("sgl", True, "its self-test gave the reference's tokens")
 
     def test_op_that_raises_is_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def broken(**_arguments: object) -> None:

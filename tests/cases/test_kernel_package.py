@@ -37,13 +37,13 @@ def test_d01_failed_import_is_a_reason_and_no_crash(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(sgl, "missing", lambda _device: None)
     monkeypatch.setattr(builtins, "__import__", without_libraries)
-    registry.prove.cache_clear()
+    registry.self_test.cache_clear()
     try:
         (status,) = [status for status in backend_report("cpu") if status.name == "sgl"]
         with pytest.raises(BackendUnavailableError, match="libnvrtc"):
             registry.resolve("sgl", torch.device("cpu"))
     finally:
-        registry.prove.cache_clear()
+        registry.self_test.cache_clear()
     assert not status.usable
     assert "libnvrtc.so.12" in status.reason, "the real reason, in the last words"
     assert torch.__version__ in status.reason

@@ -87,7 +87,7 @@ def test_a06_twin_siblings_are_refused_by_builder_and_verify() -> None:
     probs, coins = torch.tensor([0.5, 0.3, 0.2]).expand(1, 3, 3), torch.full((1, 3), 0.9)
     with pytest.raises(ValueError, match="nodes 1 and 2 are siblings with token 0"):
         verify_tree(twins, compile_retrieve(twins), probs, coins, HALF)
-    with pytest.raises(ValueError, match="token 0 stands twice among the children of node 0"):
+    with pytest.raises(ValueError, match=r"node 0 .*token 0|token 0 .*node 0"):
         sample_tree(twins, compile_retrieve(twins), probs.log(), SamplingParams(), coins, HALF)
     logits = torch.tensor([[[0.5, 0.3, 0.2]]]).log()
     assert build_tree(logits, torch.tensor([2]), budget=9).tokens[0, :4].tolist() == [2, 0, 1, 2]

@@ -16,7 +16,7 @@ from ddtree.backends import fused
 from ddtree.backends.fused import launch as fused_launch
 from ddtree.kernels import ops
 from ddtree.retrieve import RetrieveTables
-from ddtree.tree import DraftTree, _plan
+from ddtree.tree import DraftTree, candidate_pairs
 from torch import Tensor
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
@@ -88,7 +88,7 @@ def call_the_builder(patch: pytest.MonkeyPatch) -> None:
             kernels.likeliest(logits, 1, 1.0)
 
     for depth, branch, budget in ((3, 4, 12), (3, 4, 15), (3, 4, 16), (1, 1, 1), (1, 2, 1), (4, 4, 64), (16, 4, 12)):
-        plan = _plan(depth, branch, budget, torch.device("cpu"))
+        plan = candidate_pairs(depth, branch, budget, torch.device("cpu"))
         tables = (plan.parent, plan.token, plan.pair_starts, plan.entry_starts, plan.depth)
         logps, roots = torch.zeros(2, depth, branch), torch.zeros(2).long()
         tokens = logps.long()

@@ -1,4 +1,4 @@
-"""What a verify refuses before any backend runs: sentences that name the request, the node and the value found."""
+"""Check the inputs of a verify before any backend runs; errors name the request, the node and the value found."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from ddtree.tree import DraftTree
 SUM_TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1
 
 
-def refuse_bad_shapes(
-    tree: DraftTree, tables: RetrieveTables, rows: Tensor, coins: Tensor, final_coins: Tensor
-) -> None:
+def check_shapes(tree: DraftTree, tables: RetrieveTables, rows: Tensor, coins: Tensor, final_coins: Tensor) -> None:
     bs, q = tree.tokens.shape
     if rows.ndim != 3 or rows.shape[:2] != (bs, q):
         raise ValueError(f"rows have shape {list(rows.shape)}; a tree of [{bs}, {q}] nodes needs [{bs}, {q}, V].")
@@ -29,7 +27,7 @@ def refuse_bad_shapes(
             raise ValueError(f"{name} are {values.dtype}; they must be float32 in [0, 1).")
 
 
-def refuse_bad_values(tree: DraftTree, vocab: int, coins: Tensor, final_coins: Tensor) -> None:
+def check_values(tree: DraftTree, vocab: int, coins: Tensor, final_coins: Tensor) -> None:
     """On a GPU this waits for the device."""
     if tree.batch_size == 0:
         return
@@ -48,40 +46,40 @@ def refuse_bad_values(tree: DraftTree, vocab: int, coins: Tensor, final_coins: T
         )
 
 
-def refuse_improper_rows(tree: DraftTree, probs: Tensor) -> None:
+def check_probs(tree: DraftTree, probs: Tensor) -> None:
     if not probs.numel():
         return
     sums, smallest = probs.sum(dim=-1), probs.amin(dim=-1)
     padding = torch.arange(tree.width, device=probs.device) >= tree.sizes[:, None]  # no walk reads its rows
-    proper = padding | (((sums - 1).abs() <= SUM_TOLERANCE) & (smallest >= 0))  # NaN fails both
-    if not bool(proper.all()):
-        b, node = (~proper).nonzero()[0].tolist()
+    valid = padding | (((sums - 1).abs() <= SUM_TOLERANCE) & (smallest >= 0))  # NaN fails both
+    if not bool(valid.all()):
+        b, node = (~valid).nonzero()[0].tolist()
         raise ValueError(
             f"probs of request {b}, node {node} sum to {sums[b, node].item():g}, the smallest is "
-            f"{smallest[b, node].item():g}; a row must sum to 1 and hold nothing below 0."
+            f"{smallest[b, node].item():g}; a row must sum to 1 and have no negative entry."
         )
 
 
-def refuse_unsound_tree(tree: DraftTree, tables: RetrieveTables, vocab: int) -> None:
-    """ValueError for twin siblings, whose probability would count twice, and for links that are not the tree's.
+def check_tree(tree: DraftTree, tables: RetrieveTables, vocab: int) -> None:
+    """ValueError for siblings with the same token, whose probability would count twice, and for invalid links.
 
-    A node linked to twice is one of the latter: where there is none, no walk from the root can meet a cycle.
+    A node that is linked to twice has an invalid link; without one, no walk from the root can reach a cycle.
     """
     bs, q = tree.tokens.shape
     nodes = torch.arange(q, device=tree.tokens.device).expand(bs, q)
     drafted = (nodes > 0) & (nodes < tree.sizes[:, None])
-    family = torch.where(drafted, tree.parents * vocab + tree.tokens, -1 - nodes)
-    family, order = family.sort(dim=1)
-    twins = family[:, 1:] == family[:, :-1]
-    if bool(twins.any()):
-        b, place = twins.nonzero()[0].tolist()
+    sibling_key = torch.where(drafted, tree.parents * vocab + tree.tokens, -1 - nodes)
+    sibling_key, order = sibling_key.sort(dim=1)
+    duplicates = sibling_key[:, 1:] == sibling_key[:, :-1]
+    if bool(duplicates.any()):
+        b, place = duplicates.nonzero()[0].tolist()
         one, other = sorted(order[b, place : place + 2].tolist())
         raise ValueError(
             f"request {b}: nodes {one} and {other} are siblings with token {tree.tokens[b, one].item()}; siblings "
             "must differ, or that token's probability would count twice."
         )
     links = torch.cat([tables.next_token, tables.next_sibling], dim=1)
-    owner = torch.cat([nodes, tree.parents], dim=1)  # whose child a link must lead to
+    owner = torch.cat([nodes, tree.parents], dim=1)  # the parent of the node that a link must lead to
     linked = links != -1
     inside = (links > 0) & (links < tree.sizes[:, None])
     here = torch.where(inside, links, q)

@@ -1,4 +1,4 @@
-"""The verify in plain torch and NumPy, on any device: what every other backend must agree with."""
+"""The verify in plain torch and NumPy, on any device: the reference that every other backend must agree with."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def sample(
     coins: Tensor,
     final_coins: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same from logits [bs, q, V], normalising the rows the walk visits and no others.
+    """The same from logits [bs, q, V], normalising only the rows that the walk visits.
 
-    A walk visits its accepted nodes alone, so a tree of 17 nodes costs two or three rows, not seventeen.
+    A walk visits only accepted nodes, so a tree of 17 nodes costs two or three rows, not seventeen.
     """
 
     def visited_row(b: int, node: int) -> Tensor:
@@ -101,7 +101,7 @@ def walk_one(
     final_coin: np.float32,
     max_depth: int,
 ) -> Walk:
-    """Descend while a child is accepted, then draw from what is left of the last node's row.
+    """Descend while a child is accepted, then sample from the residual of the last node's row.
 
     The children of a node share its coin and are tried in link order: the first whose running sum of target
     probability exceeds the coin is accepted, which is inverse-CDF sampling over the children and then the rest.
@@ -112,8 +112,10 @@ def walk_one(
         child, rejected = first_child[node], []
         running_sum = np.float32(0.0)
         while child != -1 and len(path) <= max_depth:
-            if tokens[child] in rejected:  # a twin's probability would count twice; a cycle would never end
-                raise ValueError(f"token {tokens[child]} stands twice among the children of node {node}.")
+            if tokens[child] in rejected:  # its probability would count twice; a cycle would never end
+                raise ValueError(
+                    f"token {tokens[child]} occurs twice among the children of node {node}; siblings must differ."
+                )
             prob = np.float32(row[tokens[child]].item())
             running_sum = np.float32(running_sum + prob)
             if prob > 0 and coins[node] < running_sum:
@@ -121,16 +123,16 @@ def walk_one(
             rejected.append(tokens[child])
             child = next_sibling[child]
         else:
-            return Walk(path, draw_rest(row, rejected, final_coin))
+            return Walk(path, sample_residual(row, rejected, final_coin))
         node = child
         path.append(node)
 
 
-def draw_rest(row: Tensor, rejected: Sequence[int], coin: np.float32) -> int:
-    """Inverse-CDF draw from `row` with the rejected tokens removed, summed in float64.
+def sample_residual(row: Tensor, rejected: Sequence[int], coin: np.float32) -> int:
+    """Inverse-CDF sampling from `row` without the rejected tokens, summed in float64.
 
-    Where rounding leaves nothing (children cover the whole support and the coin lies above their float32 sum)
-    the row itself is drawn from: a token of probability 0 is never emitted.
+    Where rounding leaves no mass (children cover the whole support and the coin lies above their float32 sum), `row`
+    itself is sampled from: a token of probability 0 is never emitted.
     """
     rest = row.double()
     if rejected:

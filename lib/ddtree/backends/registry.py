@@ -1,7 +1,7 @@
-"""The backends, best first, and a trial run that each must pass against the reference before it is believed.
+"""The verify backends, best first, and the self-test that each must pass against the reference before it is used.
 
-Invariant: a backend is tried once a process and kind of device; one asked for by name that cannot run is an error, and
-none is taken in its place.
+A backend is tested once for each process and kind of device. One that is asked for by name and cannot run is an error;
+no other is used in its place.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import SamplingParams
 from ddtree.tree import DraftTree
 
-BACKENDS = ("fused", "sgl", "reference")  # best first; "auto" takes the first that proved itself
+BACKENDS = ("fused", "sgl", "reference")  # best first; "auto" takes the first that passes its self-test
 VERIFY = {"fused": fused.verify, "sgl": sgl.verify, "reference": reference.verify}
+SAMPLE = {"fused": fused.sample_requests, "sgl": sgl.sample, "reference": reference.sample}
 Result = tuple[Tensor, Tensor, Tensor]  # predict, accept_index, accept_count
 
 
@@ -37,43 +38,46 @@ class BackendUnavailableError(RuntimeError):
 
 
 def backend_report(device: torch.device | str = "cpu") -> list[BackendStatus]:
-    """Every backend, best first, whether it proved itself on `device`, and why; tried once a process."""
-    return [prove(name, torch.device(device).type) for name in BACKENDS]
+    """Every backend, best first, whether it passed its self-test on `device`, and why; tested once a process."""
+    return [self_test(name, torch.device(device).type) for name in BACKENDS]
 
 
 def resolve(backend: str, device: torch.device) -> str:
     """The backend meant by a name or by "auto". Raises ValueError or BackendUnavailableError, with the reason."""
     if backend == "auto":
-        # Triton's interpreter proves the kernel right on a CPU, but no one decodes with it unless by name.
-        fit = (s.name for s in backend_report(device) if s.usable and (s.name != "fused" or device.type == "cuda"))
-        return next(fit)
+        # On a CPU "fused" runs in Triton's interpreter: right, but far too slow to be chosen unless by name.
+        usable = (s.name for s in backend_report(device) if s.usable and (s.name != "fused" or device.type == "cuda"))
+        return next(usable)
     if backend not in BACKENDS:
         raise ValueError(f'backend is "{backend}"; it must be "auto", {", ".join(map(repr, BACKENDS))}.')
-    status = prove(backend, device.type)
+    status = self_test(backend, device.type)
     if not status.usable:
         raise BackendUnavailableError(f'backend "{backend}" was asked for and cannot run: {status.reason}')
     return backend
 
 
 @lru_cache
-def prove(name: str, device_type: str) -> BackendStatus:
+def self_test(name: str, device_type: str) -> BackendStatus:
+    """Raises torch.OutOfMemoryError, which says nothing of the backend and is not remembered."""
     if name == "reference":
         return BackendStatus(name, True, "the reference runs in torch on any device")
     reason = (fused if name == "fused" else sgl).missing(device_type)
     if reason is not None:
         return BackendStatus(name, False, reason)
     try:
-        for expected, got in _trials(name, device_type):
+        for expected, got in _self_test_runs(name, device_type):
             if not all(torch.equal(a, b.cpu()) for a, b in zip(expected, got, strict=True)):
-                return BackendStatus(name, False, f"its trial run gave {got} where the reference gives {expected}")
+                return BackendStatus(name, False, f"its self-test gave {got} where the reference gives {expected}")
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
         return BackendStatus(
-            name, False, f"its trial run failed under torch {torch.__version__}: {type(error).__name__}: {error}"
+            name, False, f"its self-test failed under torch {torch.__version__}: {type(error).__name__}: {error}"
         )
-    return BackendStatus(name, True, "its trial run gave the reference's tokens")
+    return BackendStatus(name, True, "its self-test gave the reference's tokens")
 
 
-def _trials(name: str, device_type: str) -> Iterator[tuple[Result, Result]]:
+def _self_test_runs(name: str, device_type: str) -> Iterator[tuple[Result, Result]]:
     """The tiny case by the reference and by the backend: from probabilities, and "fused" from logits too."""
     tree, probs, *coins = tiny_case()
     moved = tree.to(device_type)
@@ -94,7 +98,7 @@ def _trials(name: str, device_type: str) -> Iterator[tuple[Result, Result]]:
 
 
 def tiny_case() -> tuple[DraftTree, Tensor, Tensor, Tensor]:
-    """Root, two children, one grandchild: one row accepts both depths, one rejects a child, one draws the rest."""
+    """Root, two children, one grandchild: one row accepts both depths, one rejects a child, one samples the rest."""
     tree = DraftTree.from_parents(
         tokens=[[9, 3, 5, 2]] * 3, parents=[[-1, 0, 0, 1]] * 3, node_logws=[[0.0, -0.5, -1.0, -0.9]] * 3
     )

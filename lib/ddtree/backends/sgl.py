@@ -1,31 +1,33 @@
-"""The stock op of sglang-kernel, `tree_speculative_sampling_target_only`, its edge cases mended to the contract."""
+"""Call the stock op of sglang-kernel, `tree_speculative_sampling_target_only`, with its edge cases corrected."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ddtree.retrieve import RetrieveTables
+from ddtree.sampling import SamplingParams, target_probs
 from ddtree.tree import DraftTree
 
-WANTED = "distribution sglang-kernel 0.4.5, built for torch 2.11"
+REQUIRED = "distribution sglang-kernel 0.4.5, built for torch 2.11"
 SAME_MODULE = ("sgl-kernel", "sglang-kernel")  # both install sgl_kernel
 OFFSET_LIMIT = 2**32  # the op computes row offsets in uint32
 
 
 def missing(device_type: str) -> str | None:
-    """Why the op cannot be tried on this kind of device, or None."""
+    """Why the op cannot run on this kind of device, or None."""
     if device_type != "cuda":
         return f"the op runs on CUDA tensors, and these are on {device_type}"
     if importlib.util.find_spec("sgl_kernel") is None:
-        return f"sgl_kernel is not installed ({WANTED}; torch here is {torch.__version__})"
+        return f"sgl_kernel is not installed ({REQUIRED}; torch here is {torch.__version__})"
     if all(_is_installed(name) for name in SAME_MODULE):
         both = " and ".join(SAME_MODULE)
-        return f"{both} are both installed and overwrite each other; uninstall both, then install {WANTED}"
+        return f"{both} are both installed and overwrite each other; uninstall both, then install {REQUIRED}"
     return None
 
 
@@ -42,7 +44,7 @@ def verify(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`(predict, accept_index, accept_count)` from the op; see `verify_tree` for shapes.
 
-    Three edges of the op differ from the contract and are mended here: it accepts on `coin <= sum` (so a coin of
+    The op differs from the contract in three edge cases, corrected here: it accepts on `coin <= sum` (so a coin of
     0 takes a child of probability 0), emits id V-1 when the residual is empty, even if that child was rejected a
     moment before, and writes into draft_probs.
 
@@ -79,7 +81,26 @@ def verify(
         threshold_single=1.0,
         threshold_acc=1.0,
     )
-    return _with_last_draws_mended(predict, accept_index, accept_count, probs, rejected, final_coins)
+    return _with_valid_final_tokens(predict, accept_index, accept_count, probs, rejected, final_coins)
+
+
+def sample(
+    tree: DraftTree,
+    tables: RetrieveTables,
+    logits: Tensor,
+    sampling: Sequence[SamplingParams],
+    coins: Tensor,
+    final_coins: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`verify` from logits [bs, q, V]: the op reads the probabilities of every row."""
+    probs = target_probs(
+        logits,
+        temperature=[p.temperature for p in sampling],
+        top_k=[p.top_k for p in sampling],
+        top_p=[p.top_p for p in sampling],
+        min_p=[p.min_p for p in sampling],
+    )
+    return verify(tree, tables, probs, coins, final_coins)
 
 
 def _strictly_above(coins: Tensor) -> Tensor:
@@ -88,10 +109,10 @@ def _strictly_above(coins: Tensor) -> Tensor:
     return torch.nextafter(coins, torch.full_like(coins, math.inf)).clamp(min=torch.finfo(torch.float32).tiny)
 
 
-def _with_last_draws_mended(
+def _with_valid_final_tokens(
     predict: Tensor, accept_index: Tensor, accept_count: Tensor, probs: Tensor, rejected: Tensor, final_coins: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Where rounding left nothing the op emits V-1, possible or not: draw as the reference does instead."""
+    """Where rounding leaves no mass, the op emits V-1, even at probability 0: sample as the reference does instead."""
     vocab = probs.shape[-1]
     last = accept_index.gather(1, accept_count[:, None].long())[:, 0].long()
     row = probs.reshape(-1, vocab)[last].double()  # [bs, V]

@@ -4,11 +4,25 @@
 `paint` (in `masking`) and `follow` (in `following`) are the kernels. The vocabulary is read once.
 """
 
-from ddtree.kernels.ops import MASKS, MOST_NODES, fits, holds, kept, likeliest, links, mask, missing, prefixes, run_on
+from ddtree.kernels.ops import (
+    MASKS,
+    MOST_NODES,
+    choose,
+    fits,
+    holds,
+    kept,
+    likeliest,
+    links,
+    mask,
+    missing,
+    prefixes,
+    run_on,
+)
 
 __all__ = [
     "MASKS",
     "MOST_NODES",
+    "choose",
     "fits",
     "holds",
     "kept",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ ROWS = 32  # chunks a program surveys
 MOST_CHUNKS = 4096  # of one row: they are put in order by one program
 MOST_CANDIDATES = 8192  # logits of the chosen chunks, likewise
 MOST_PREFIXES = 8192  # pairs of a depth, and entries of all depths, likewise
+Operation = TypeVar("Operation", bound=Callable[..., object])
+
 MOST_NODES = 2048  # of a tree whose links are compared, each with each
 COMPARED = 8192  # pairs of nodes a program compares
 KEYS = 1024  # of a mask's row that a program writes
@@ -38,6 +41,14 @@ def run_on(of: Tensor) -> bool:
     return of.is_cuda and len(of) > 0 and missing("cuda") is None
 
 
+def choose(of: Tensor, *, gpu: Operation, torch: Operation, fits: bool = True) -> Operation:
+    """The implementation for the device of `of`: the one place where the core chooses between Triton and torch.
+
+    `fits` says whether a kernel can hold the sizes at hand; torch takes over where it cannot.
+    """
+    return gpu if fits and run_on(of) else torch
+
+
 def fits(vocab: int, branch: int) -> bool:
     """Whether one program can order a row's chunks, and the logits of the `branch` best of them."""
     chunks = -(-vocab // CHUNK)
@@ -50,7 +61,7 @@ def holds(pairs: int, entries: int, width: int) -> bool:
 
 
 def likeliest(logits: Tensor, branch: int, temperatures: Tensor | float) -> tuple[Tensor, Tensor]:
-    """`likeliest_tokens` of logits [bs, depth, V] under one temperature or float32 [bs]; see `fits` for the sizes."""
+    """`topk_tokens` of logits [bs, depth, V] under one temperature or float32 [bs]; see `fits` for the sizes."""
     from ddtree.kernels.tree_kernels import favourites, survey  # lazily: triton may be absent
 
     bs, depth, vocab = logits.shape
@@ -90,7 +101,7 @@ def likeliest(logits: Tensor, branch: int, temperatures: Tensor | float) -> tupl
 def prefixes(
     tokens: Tensor, logps: Tensor, roots: Tensor, tables: Sequence[Tensor], pairs: int, kept: int, width: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Tokens, parents, depths, node_logws and sizes of the trees that `best_prefixes` describes.
+    """Tokens, parents, depths, node_logws and sizes of the trees that `select_nodes` describes.
 
     `tables` are a plan's: the pairs' parents and tokens, where each depth's pairs and entries start, and the entries'
     depths. `pairs` is the largest number of pairs of a depth, `kept` the budget, `width` that and the root.

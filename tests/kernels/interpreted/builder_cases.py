@@ -9,8 +9,8 @@ from ddtree import kernels
 from ddtree.commit import Commit, plan_commit
 from ddtree.kernels import ops
 from ddtree.retrieve import compile_retrieve, tree_attention_mask
-from ddtree.topk import likeliest_tokens
-from ddtree.tree import DraftTree, _plan, best_prefixes, build_tree
+from ddtree.topk import topk_tokens
+from ddtree.tree import DraftTree, build_tree, candidate_pairs, select_nodes
 from ddtree.verify import verify_tree_greedy
 from oracles import random_trees
 from torch import Tensor
@@ -56,7 +56,7 @@ def test_same_favourites(kind: str, batch: int, depth: int, vocab: int, budget: 
     assert kernels.fits(vocab, branch)
     for temperatures in (1.0, 0.6, torch.linspace(0.3, 1.7, batch)):
         tokens, logps = kernels.likeliest(logits, branch, temperatures)
-        right_tokens, right_logps = likeliest_tokens(logits, branch, temperatures)
+        right_tokens, right_logps = topk_tokens(logits, branch, temperatures)
         possible = right_logps > -torch.inf
         assert torch.equal(logps > -torch.inf, possible)
         assert torch.equal(tokens[possible], right_tokens[possible])
@@ -66,19 +66,19 @@ def test_same_favourites(kind: str, batch: int, depth: int, vocab: int, budget: 
 @pytest.mark.parametrize(("kind", "batch", "depth", "vocab", "budget", "cap"), CASES)
 def test_same_prefixes(kind: str, batch: int, depth: int, vocab: int, budget: int, cap: int) -> None:
     branch, roots = min(budget, cap), torch.arange(batch) + 5
-    tokens, logps = likeliest_tokens(logits_of(kind, batch, depth, vocab), branch, 1.0)
-    plan = _plan(depth, branch, budget, tokens.device)
+    tokens, logps = topk_tokens(logits_of(kind, batch, depth, vocab), branch, 1.0)
+    plan = candidate_pairs(depth, branch, budget, tokens.device)
     tables = (plan.parent, plan.token, plan.pair_starts, plan.entry_starts, plan.depth)
     assert kernels.holds(plan.widest, len(plan.depth), budget + 1)
     grown = kernels.prefixes(tokens, logps, roots, tables, plan.widest, budget, budget + 1)
-    found, right = DraftTree(*grown, max_depth=depth), best_prefixes(tokens, logps, roots, budget)
+    found, right = DraftTree(*grown, max_depth=depth), select_nodes(tokens, logps, roots, budget)
     for name in ("tokens", "parents", "depths", "node_logws", "sizes"):
         assert torch.equal(getattr(found, name), getattr(right, name)), name
 
 
 def test_narrow_roots_are_widened() -> None:
-    tokens, logps = likeliest_tokens(logits_of("random", 2, 3, 90), 4, 1.0)
-    plan = _plan(3, 4, 6, tokens.device)
+    tokens, logps = topk_tokens(logits_of("random", 2, 3, 90), 4, 1.0)
+    plan = candidate_pairs(3, 4, 6, tokens.device)
     tables = (plan.parent, plan.token, plan.pair_starts, plan.entry_starts, plan.depth)
     grown = kernels.prefixes(tokens, logps, torch.tensor([7, 9], dtype=torch.int32), tables, plan.widest, 6, 7)
     assert grown[0][:, 0].tolist() == [7, 9]
@@ -86,8 +86,8 @@ def test_narrow_roots_are_widened() -> None:
 
 
 def test_roots_may_be_a_column_of_something_wider() -> None:
-    tokens, logps = likeliest_tokens(logits_of("random", 3, 3, 90), 4, 1.0)
-    plan = _plan(3, 4, 6, tokens.device)
+    tokens, logps = topk_tokens(logits_of("random", 3, 3, 90), 4, 1.0)
+    plan = candidate_pairs(3, 4, 6, tokens.device)
     tables = (plan.parent, plan.token, plan.pair_starts, plan.entry_starts, plan.depth)
     blocks = torch.tensor([[7, 0, 0, 0], [9, 0, 0, 0], [8, 0, 0, 0]])
     grown = kernels.prefixes(tokens, logps, blocks[:, 0], tables, plan.widest, 6, 7)

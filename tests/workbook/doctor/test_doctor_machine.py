@@ -21,7 +21,7 @@ from packaging.specifiers import SpecifierSet
 
 REFERENCE = BackendStatus("reference", True, "runs anywhere")
 SGL_NOT_HERE = BackendStatus("sgl", False, "sgl_kernel is not installed")
-SGL = BackendStatus("sgl", True, "its trial run gave the reference's tokens")
+SGL = BackendStatus("sgl", True, "its self-test gave the reference's tokens")
 
 
 @pytest.mark.parametrize(("version", "state"), [("3.11.0", "ok"), ("3.13.2", "ok"), ("3.10.13", "missing")])

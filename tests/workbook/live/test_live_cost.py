@@ -8,7 +8,7 @@ from ddtree.adaptive_budget import RoundCost
 from ddtree.workbook.live.record import LiveRecord
 from ddtree.workbook.records import RecordError
 
-COST = RoundCost((0, 2), (10.0, 12.5), alone_ms=8.25)
+COST = RoundCost((0, 2), (10.0, 12.5), baseline_ms=8.25)
 
 
 def never() -> RoundCost:
@@ -21,7 +21,7 @@ def test_cost_is_measured_once(tmp_path: Path) -> None:
     assert record.round_cost(never) == COST
 
 
-@pytest.mark.parametrize("alone", [{}, {"alone_ms": None}, {"alone_ms": 0.0}])
+@pytest.mark.parametrize("alone", [{}, {"baseline_ms": None}, {"baseline_ms": 0.0}])
 def test_cost_without_a_round_alone_is_told_apart(tmp_path: Path, alone: dict[str, object]) -> None:
     """As a version wrote it that always drafted."""
     file = tmp_path / "generations.cost.json"

@@ -5,7 +5,7 @@ import pytest
 from ddtree.adaptive_budget import RoundCost
 from ddtree.workbook.live.plots import draw_chosen_budgets
 
-COST = RoundCost((0, 2, 4), (10.0, 12.0, 20.0), alone_ms=8.0)
+COST = RoundCost((0, 2, 4), (10.0, 12.0, 20.0), baseline_ms=8.0)
 ROUNDS = pd.DataFrame({"temperature": [0.0, 0.0, 0.0, 1.0, 1.0, 1.0], "tree_size": [5, 5, 3, 1, 2, 3]})
 
 

@@ -3,6 +3,16 @@
 `launch` is what Python calls; the kernel is `walk`; `row`, `candidates`, `search` and `draw` are its parts.
 """
 
-from ddtree.backends.fused.launch import READ, STOCK, SamplingTensors, Sizes, interpreted, missing, sample, verify
+from ddtree.backends.fused.launch import (
+    READ,
+    STOCK,
+    SamplingTensors,
+    Sizes,
+    interpreted,
+    missing,
+    sample,
+    sample_requests,
+    verify,
+)
 
-__all__ = ["READ", "STOCK", "SamplingTensors", "Sizes", "interpreted", "missing", "sample", "verify"]
+__all__ = ["READ", "STOCK", "SamplingTensors", "Sizes", "interpreted", "missing", "sample", "sample_requests", "verify"]

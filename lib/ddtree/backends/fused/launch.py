@@ -6,7 +6,7 @@ import importlib.util
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ddtree.kernels.jit_cache import dtypes, start
 from ddtree.retrieve import RetrieveTables
-from ddtree.sampling import SamplingParams
+from ddtree.sampling import NonFiniteLogitsError, SamplingParams
 from ddtree.tree import DraftTree
 
 MOST = 2**31 - 1  # top_k is int32 on the device; no vocabulary is larger
@@ -235,3 +235,58 @@ def _kernel() -> Any:
     from ddtree.backends.fused.verify_kernel import walk
 
     return walk
+
+
+def sample_requests(
+    tree: DraftTree,
+    tables: RetrieveTables,
+    logits: Tensor,
+    requests: Sequence[SamplingParams],
+    coins: Tensor,
+    final_coins: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`sample` for requests whose parameters are on the host: uploads them and waits once, to report bad logits.
+
+    Under CUDA graph capture it does not wait; call it once before, since the first call compiles and uploads.
+    Raises NonFiniteLogitsError, outside of capture.
+    """
+    rows = logits if logits.dtype in READ else logits.float()
+    sampling = uploaded(requests, logits.device)
+    if _capturing(logits.device):
+        _IN_GRAPHS[id(sampling)] = sampling
+        return sample(tree, tables, rows, sampling, coins, final_coins)[:3]
+    # The kernel writes the status where the host can read it, so nothing has to be copied.
+    status = torch.empty(tree.batch_size, dtype=torch.int32, pin_memory=logits.is_cuda)
+    try:
+        result = sample(tree, tables, rows, sampling, coins, final_coins, status=status)[:3]
+    finally:  # torch does not know that the kernel writes to this memory, and would give it to another tensor
+        if logits.is_cuda:
+            torch.cuda.current_stream(logits.device).synchronize()
+    codes = status.tolist()
+    if any(codes):
+        raise NonFiniteLogitsError.at(*next((b, code - 1) for b, code in enumerate(codes) if code))
+    return result
+
+
+def _capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+_IN_GRAPHS: dict[int, SamplingTensors] = {}  # by id, never evicted: a CUDA graph goes on reading its parameters
+
+
+def uploaded(requests: Sequence[SamplingParams], device: torch.device) -> SamplingTensors:
+    """The parameters on `device`, cached by value; a batch that shares one object is hashed once."""
+    if requests and all(params is requests[0] for params in requests):
+        return _uploaded_shared(requests[0], len(requests), device)
+    return _uploaded_each(tuple(requests), device)
+
+
+@lru_cache(maxsize=64)
+def _uploaded_shared(params: SamplingParams, requests: int, device: torch.device) -> SamplingTensors:
+    return SamplingTensors.from_requests([params] * requests, device)
+
+
+@lru_cache(maxsize=64)
+def _uploaded_each(requests: tuple[SamplingParams, ...], device: torch.device) -> SamplingTensors:
+    return SamplingTensors.from_requests(requests, device)

@@ -14,7 +14,7 @@ from ddtree.commit import plan_commit
 from ddtree.kernels.tree_attention import tree_attention
 from ddtree.retrieve import compile_retrieve, tree_attention_mask, tree_positions
 from ddtree.sampling import SamplingParams
-from ddtree.topk import likeliest_tokens
+from ddtree.topk import topk_tokens
 from ddtree.tree import build_tree
 from ddtree.verify import backend_report, sample_tree
 from ddtree.workbook.bench import baselines
@@ -123,7 +123,7 @@ def _cases(scenes: list[Scene], sizes: Sizes, sampling: SamplingParams, device: 
         return sample_tree(scene.tree, scene.tables, scene.logits, sampling, scene.coins, scene.final_coins)
 
     calls: dict[str, Callable[[int], object]] = {
-        "top-k": lambda i: likeliest_tokens(scenes[i].draft_logits, branch, 1.0),
+        "top-k": lambda i: topk_tokens(scenes[i].draft_logits, branch, 1.0),
         "build": lambda i: build_tree(scenes[i].draft_logits, scenes[i].roots, budget=budget, topk_cap=cap),
         "compile": lambda i: compile_retrieve(scenes[i].tree),
         "mask": lambda i: mask(scenes[i]),

@@ -12,15 +12,13 @@ from typing import Any, Literal
 import pandas as pd
 import torch
 
-from ddtree.adaptive_budget import AutoBudget, RoundCost
+from ddtree.adaptive_budget import COST_BUDGETS, AutoBudget, RoundCost, measure_round_cost
 from ddtree.decode import (
-    COST_BUDGETS,
     STAGES,
     Generation,
     Step,
     Strategy,
     generate,
-    measure_round_cost,
 )
 from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams, target_probs

@@ -70,7 +70,7 @@ class LiveRecord:
             write_text(self._cost, json.dumps(dataclasses.asdict(measure())) + "\n")
         try:
             found = json.loads(self._cost.read_text(encoding="utf-8"))
-            return RoundCost(tuple(found["budgets"]), tuple(found["ms"]), found["alone_ms"])
+            return RoundCost(tuple(found["budgets"]), tuple(found["ms"]), found["baseline_ms"])
         except (ValueError, KeyError, TypeError) as error:
             raise RecordError(
                 f"{self._cost} holds no cost of a round ({error}); remove it to measure afresh."
