@@ -19,7 +19,7 @@ help:
 	@echo "make lint     what the pre-commit hooks run"
 	@echo "make doctor   what is usable on this machine, and what is missing"
 	@echo "make lock     pin anew what pyproject.toml asks for; make lock UPGRADE=--upgrade takes the newest of all"
-	@echo "make clean    remove the environment and all outputs"
+	@echo "make clean    remove the environment and all that runs wrote"
 
 $(READY): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed, $(PYTHON) is " + sys.version.split()[0] + "; set PYTHON=.")'
@@ -60,7 +60,7 @@ doctor: $(READY)
 lock: $(UV)
 	printf '%s\n' $(CUDA) | $(UV) pip compile pyproject.toml --extra dev --excludes /dev/stdin --universal \
 	  --python-version 3.11 $(COMPILE) --output-file $(LOCK)
-	$(UV) pip compile pyproject.toml --extra gpu --extra tools --python-platform x86_64-manylinux_2_34 \
+	$(UV) pip compile pyproject.toml --extra gpu --extra notebooks --extra tools --python-platform x86_64-manylinux_2_34 \
 	  --python-version 3.12 $(COMPILE) --output-file $(GPU_LOCK)
 
 COMPILE = --quiet --no-python-downloads --no-annotate --custom-compile-command "make lock" $(UPGRADE)
@@ -70,4 +70,5 @@ $(UV):
 	$(VENV)-uv/bin/python -m pip install uv
 
 clean:
-	rm -rf $(VENV) $(VENV)-uv outputs
+	rm -rf $(VENV) $(VENV)-uv
+	find outputs -mindepth 1 ! -name README.md -delete

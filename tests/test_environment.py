@@ -19,7 +19,7 @@ CONDA_LINE = re.compile(
 FROM_CONDA = {"python", "pip", "git"}
 FILES = {
     "environment.yml": ("requirements-cpu.lock", {"dev"}),
-    "environment-gpu.yml": ("requirements-gpu.lock", {"gpu", "tools"}),
+    "environment-gpu.yml": ("requirements-gpu.lock", {"gpu"}),
 }
 
 

@@ -21,7 +21,7 @@ class Lock:
 LOCKS = [
     Lock("requirements-cpu.lock", ("dev",), "3.11.9"),
     Lock("requirements-cpu.lock", ("dev",), "3.12.9"),
-    Lock("requirements-gpu.lock", ("gpu", "tools"), "3.12.9"),
+    Lock("requirements-gpu.lock", ("gpu", "notebooks", "tools"), "3.12.9"),
 ]
 
 
