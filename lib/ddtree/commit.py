@@ -32,7 +32,7 @@ def plan_commit(tree: DraftTree, result: VerifyResult, prefix_len: Tensor) -> Co
 
     `prefix_len` is int64 [bs], tokens with KV before this round.
     """
-    map_accepted = kernels.choose(tree.tokens, gpu=kernels.kept, torch=_map_accepted)
+    map_accepted = kernels.choose(tree.tokens, gpu=kernels.map_accepted, torch=_map_accepted)
     return Commit(*map_accepted(result.predict, result.accept_index, result.accept_count, prefix_len, tree.width))
 
 

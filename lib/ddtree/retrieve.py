@@ -42,8 +42,8 @@ def compile_retrieve(tree: DraftTree) -> RetrieveTables:
     Sibling order does not change the distribution of the accepted text, only how many siblings a walk visits, so the
     most probable child comes first. Equal weights keep array order. Fixed shapes, no synchronisation.
     """
-    fits = tree.width <= kernels.MOST_NODES
-    link = kernels.choose(tree.parents, gpu=kernels.links, torch=_link_nodes, fits=fits)
+    fits = tree.width <= kernels.MAX_NODES
+    link = kernels.choose(tree.parents, gpu=kernels.link_nodes, torch=_link_nodes, fits=fits)
     return RetrieveTables(*link(tree.parents, tree.node_logws, tree.sizes))
 
 
@@ -95,13 +95,13 @@ def tree_attention_mask(tree: DraftTree, prefix_len: Tensor, *, key_len: int, dt
     Keys of row b are its `prefix_len[b]` committed tokens, then its q nodes. The mask is added to the scores:
     a Boolean or 1/0 mask masks nothing under eager attention, and no error says so.
     """
-    fits = dtype in kernels.MASKS
+    fits = dtype in kernels.MASK_DTYPES
     mask = kernels.choose(tree.parents, gpu=_tree_mask_on_gpu, torch=_tree_mask, fits=fits)
     return mask(tree, prefix_len, key_len, dtype)
 
 
 def _tree_mask_on_gpu(tree: DraftTree, prefix_len: Tensor, key_len: int, dtype: torch.dtype) -> Tensor:
-    return kernels.mask(tree.parents, prefix_len, key_len, dtype)
+    return kernels.tree_mask(tree.parents, prefix_len, key_len, dtype)
 
 
 def _tree_mask(tree: DraftTree, prefix_len: Tensor, key_len: int, dtype: torch.dtype) -> Tensor:

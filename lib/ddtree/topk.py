@@ -32,8 +32,8 @@ def topk_tokens(logits: Tensor, branch: int, temperature: float | Tensor) -> tup
         temperature = temperature.to(logits.device, torch.float32).reshape(-1).expand(len(logits)).contiguous()
     else:
         temperature = float(temperature)
-    fits = kernels.fits(logits.shape[2], branch)
-    topk = kernels.choose(logits, gpu=kernels.likeliest, torch=_topk_tokens, fits=fits)
+    fits = kernels.fits_topk(logits.shape[2], branch)
+    topk = kernels.choose(logits, gpu=kernels.topk_tokens, torch=_topk_tokens, fits=fits)
     return topk(logits, branch, temperature)
 
 

@@ -176,7 +176,7 @@ def select_nodes(tokens: Tensor, logprobs: Tensor, root_tokens: Tensor, budget: 
     """
     depth, branch = tokens.shape[1:]
     candidates = candidate_pairs(depth if branch else 0, branch, budget, logprobs.device)
-    fits = candidates.widest > 0 and kernels.holds(candidates.widest, len(candidates.depth), budget + 1)
+    fits = candidates.widest > 0 and kernels.fits_selection(candidates.widest, len(candidates.depth), budget + 1)
     select = kernels.choose(logprobs, gpu=_select_nodes_on_gpu, torch=_select_nodes, fits=fits)
     return DraftTree(*select(tokens, logprobs, root_tokens, candidates, budget), max_depth=depth)
 
@@ -259,7 +259,7 @@ def _select_nodes_on_gpu(
         candidates.entry_starts,
         candidates.depth,
     )
-    return kernels.prefixes(tokens, logprobs, root_tokens, tables, candidates.widest, budget, budget + 1)
+    return kernels.select_nodes(tokens, logprobs, root_tokens, tables, candidates.widest, budget, budget + 1)
 
 
 def _best_of_each_depth(logprobs: Tensor, candidates: CandidatePairs, budget: int) -> tuple[Tensor, Tensor]:

@@ -46,12 +46,12 @@ def test_cases_in_the_interpreter() -> None:
     ],
 )
 def test_what_one_program_can_order(vocab: int, branch: int, fit: bool) -> None:
-    assert kernels.fits(vocab, branch) is fit
+    assert kernels.fits_topk(vocab, branch) is fit
 
 
 def test_a_cpu_never_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("likeliest", "prefixes", "links", "mask", "kept"):
+    for name in ("topk_tokens", "select_nodes", "link_nodes", "tree_mask", "map_accepted"):
         monkeypatch.setattr(kernels, name, lambda *_: pytest.fail("a kernel was called"))
     tree = build_tree(torch.randn(1, 3, 700), torch.zeros(1, dtype=torch.int64), budget=8, topk_cap=4)
     assert tree.sizes.tolist() == [9]
-    assert "CUDA" in str(kernels.missing("cpu"))
+    assert "CUDA" in str(kernels.unavailable_reason("cpu"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from ddtree.kernels import jit_cache
-from ddtree.kernels.jit_cache import start
+from ddtree.kernels.jit_cache import launch
 
 CPU = torch.device("cpu")
 
@@ -50,8 +50,8 @@ def test_one_search_a_key() -> None:
     binary = Binary()
     kernel = Kernel(returns=binary)
     for argument in ("a", "b"):
-        start(kernel, (3,), (argument, 16), CPU, ("k", 16), warps=4)
-    start(kernel, (3, 2), ("c", 32), CPU, ("k", 32), warps=8)
+        launch(kernel, (3,), (argument, 16), CPU, ("k", 16), warps=4)
+    launch(kernel, (3, 2), ("c", 32), CPU, ("k", 32), warps=8)
     assert kernel.calls == [((3,), ("a", 16), {"num_warps": 4}), ((3, 2), ("c", 32), {"num_warps": 8})]
     launched = (3, 1, 1, "stream of None", "function", "metadata", None, None, None, "b", 16)
     assert binary.runs == [launched], "compiled kernels take three sizes of a grid"
@@ -60,7 +60,7 @@ def test_one_search_a_key() -> None:
 def test_the_interpreter_compiles_nothing() -> None:
     kernel = Kernel(returns=None)
     for _ in range(2):
-        start(kernel, (1,), (), CPU, ("k",), warps=4)
+        launch(kernel, (1,), (), CPU, ("k",), warps=4)
     assert len(kernel.calls) == 2
 
 
@@ -84,7 +84,7 @@ def test_it_runs_where_the_tensors_are(monkeypatch: pytest.MonkeyPatch) -> None:
             return lambda *_, **__: seen.append(current[-1]) or binaries[current[-1]]
 
     for device in (0, 1, 0, 1):
-        start(Compiling(), (1,), (device,), torch.device("cuda", device), ("k",), warps=4)
+        launch(Compiling(), (1,), (device,), torch.device("cuda", device), ("k",), warps=4)
     assert seen == [0, 1], "compiled once for each"
     assert [[(run[3], run[-1]) for run in binary.runs] for binary in binaries] == [
         [("stream of 0", 0)],
@@ -106,8 +106,23 @@ def test_what_was_compiled_is_run_as_triton_runs_it() -> None:
     binary[3, 2, 1]("a", 16, stream="stream of None")
     kernel = Kernel(returns=binary)
     for _ in range(2):
-        start(kernel, (3, 2), ("a", 16), CPU, ("k",), warps=4)
+        launch(kernel, (3, 2), ("a", 16), CPU, ("k",), warps=4)
     by_triton, ours = runs
     hooks = slice(6, 9)
     assert ours[hooks] == (None, None, None)
     assert [*ours[:6], *ours[9:]] == [*by_triton[:6], *by_triton[9:]]
+
+
+def test_an_unread_release_of_triton_gets_the_public_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    triton = pytest.importorskip("triton")
+    monkeypatch.setattr(triton, "__version__", "9.1.0")
+    jit_cache._interface_is_known.cache_clear()
+    try:
+        binary = Binary()
+        kernel = Kernel(returns=binary)
+        for argument in ("a", "b"):
+            launch(kernel, (3,), (argument, 16), CPU, ("k", 16), warps=4)
+        assert [call[1] for call in kernel.calls] == [("a", 16), ("b", 16)]
+        assert binary.runs == []
+    finally:
+        jit_cache._interface_is_known.cache_clear()

@@ -61,8 +61,8 @@ def launches() -> Launches:
         found.setdefault(key[0], []).append((kernel, arguments, key, warps))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ops, "start", recorded)
-        patch.setattr(fused_launch, "start", recorded)
+        patch.setattr(ops, "launch", recorded)
+        patch.setattr(fused_launch, "launch", recorded)
         call_the_builder(patch)
         call_links_mask_and_commit(patch)
         call_the_verify()
@@ -77,15 +77,15 @@ def call_the_builder(patch: pytest.MonkeyPatch) -> None:
     others = [off_by_one(logits), wide[..., :272], wide[..., :288], torch.zeros(2, 3, 273)[..., :272], far]
     others += [logits.to(dtype) for dtype in (torch.bfloat16, torch.float16, torch.float64)]
     for given in (logits, *others, *map(torch.zeros, shapes)):
-        kernels.likeliest(given, 1, 1.0)
+        kernels.topk_tokens(given, 1, 1.0)
     for branch in (2, 3, 4, 16, 17):
-        kernels.likeliest(logits, branch, 1.0)
+        kernels.topk_tokens(logits, branch, 1.0)
     for temperatures in (0.5, torch.ones(2), off_by_one(torch.ones(2)), torch.ones(2, dtype=torch.float64)):
-        kernels.likeliest(logits, 1, temperatures)
+        kernels.topk_tokens(logits, 1, temperatures)
     for name, value in (("CHUNK", 16), ("ROWS", 2)):
         with patch.context() as smaller:
             smaller.setattr(ops, name, value)
-            kernels.likeliest(logits, 1, 1.0)
+            kernels.topk_tokens(logits, 1, 1.0)
 
     for depth, branch, budget in ((3, 4, 12), (3, 4, 15), (3, 4, 16), (1, 1, 1), (1, 2, 1), (4, 4, 64), (16, 4, 12)):
         plan = candidate_pairs(depth, branch, budget, torch.device("cpu"))
@@ -99,42 +99,42 @@ def call_the_builder(patch: pytest.MonkeyPatch) -> None:
             (tokens, logps.double(), roots),
             (tokens, logps, roots.int()),
         ):
-            kernels.prefixes(*given, tables, plan.widest, budget, budget + 1)
-        kernels.prefixes(tokens, logps, roots, [t.int() for t in tables], plan.widest, budget, budget + 1)
+            kernels.select_nodes(*given, tables, plan.widest, budget, budget + 1)
+        kernels.select_nodes(tokens, logps, roots, [t.int() for t in tables], plan.widest, budget, budget + 1)
 
 
 def call_links_mask_and_commit(patch: pytest.MonkeyPatch) -> None:
     for q in (1, 2, 15, 16, 17, 300):
         parents, weights, sizes = torch.zeros(2, q).long(), torch.zeros(2, q), torch.ones(2).long()
-        kernels.links(parents, weights, sizes)
-        kernels.links(off_by_one(parents), off_by_one(weights), off_by_one(sizes))
-        kernels.links(parents.int(), weights, sizes)
-        kernels.links(parents, weights.double(), sizes)
-        kernels.links(parents, weights, sizes.int())
+        kernels.link_nodes(parents, weights, sizes)
+        kernels.link_nodes(off_by_one(parents), off_by_one(weights), off_by_one(sizes))
+        kernels.link_nodes(parents.int(), weights, sizes)
+        kernels.link_nodes(parents, weights.double(), sizes)
+        kernels.link_nodes(parents, weights, sizes.int())
         with patch.context() as smaller:
             smaller.setattr(ops, "COMPARED", 64)
-            kernels.links(parents, weights, sizes)
+            kernels.link_nodes(parents, weights, sizes)
         for key_len in (1, 16, 17, 5000):
-            for dtype in kernels.MASKS:
-                kernels.mask(parents, sizes, key_len, dtype)
-            kernels.mask(off_by_one(parents), off_by_one(sizes), key_len, torch.float32)
-            kernels.mask(parents.int(), sizes, key_len, torch.float32)
-            kernels.mask(parents, sizes.int(), key_len, torch.float32)
+            for dtype in kernels.MASK_DTYPES:
+                kernels.tree_mask(parents, sizes, key_len, dtype)
+            kernels.tree_mask(off_by_one(parents), off_by_one(sizes), key_len, torch.float32)
+            kernels.tree_mask(parents.int(), sizes, key_len, torch.float32)
+            kernels.tree_mask(parents, sizes.int(), key_len, torch.float32)
         with patch.context() as smaller:
             smaller.setattr(ops, "KEYS", 16)
-            kernels.mask(parents, sizes, 20, torch.float32)
+            kernels.tree_mask(parents, sizes, 20, torch.float32)
     for bs, q, length in ((2, 17, 8), (1, 1, 1), (16, 16, 16), (2, 17, 9), (2, 17, 1)):
         walked = [torch.zeros(n, dtype=torch.int32) for n in ((bs * q,), (bs, length), (bs,))]
         walked.append(torch.zeros(bs).long())
-        kernels.kept(*walked, q)
-        kernels.kept(*map(off_by_one, walked), q)
+        kernels.map_accepted(*walked, q)
+        kernels.map_accepted(*map(off_by_one, walked), q)
         for place, part in enumerate(walked):
             other = torch.int64 if part.dtype == torch.int32 else torch.int32
-            kernels.kept(*walked[:place], part.to(other), *walked[place + 1 :], q)
+            kernels.map_accepted(*walked[:place], part.to(other), *walked[place + 1 :], q)
 
 
 def call_the_verify() -> None:
-    smaller = fused.Sizes(strands=1024)
+    smaller = fused.Sizes(lanes=1024)
     for bs, q, depth in ((2, 17, 8), (1, 1, 0), (1, 1, 1), (16, 16, 15), (2, 17, 16)):
         node, each = torch.zeros(bs, q).long(), torch.zeros(bs)
         tree = DraftTree(node, node, node, node.float(), each.long(), depth)
@@ -155,11 +155,20 @@ def call_the_verify() -> None:
         for changed in ((coins[0].double(), each), (coins[0], each.double())):
             fused.sample(tree, tables, rows, sampling, *changed)
             fused.verify(tree, tables, rows, *changed)
-        for sizes in (smaller, replace(smaller, warps=8), replace(smaller, nucleus=100)):
+        for sizes in (smaller, replace(smaller, warps=8), replace(smaller, topp_candidates=100)):
             fused.sample(tree, tables, rows, sampling, *coins, sizes=sizes)
 
 
-KERNELS = {"survey": 15, "favourites": 15, "grow": 30, "link": 8, "paint": 6, "follow": 15, "walk": 20}
+KERNELS = {
+    "chunk_maxima": 15,
+    "topk_from_chunks": 15,
+    "select_nodes": 30,
+    "link_nodes": 8,
+    "write_tree_mask": 6,
+    "map_accepted": 15,
+    "fused_verify": 20,
+}
+LOGITS = {"chunk_maxima": ["logits"], "topk_from_chunks": ["logits"], "fused_verify": ["rows"]}
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -184,7 +193,9 @@ def test_only_where_logits_lie_does_triton_look_at(name: str, launches: Launches
             moved = (*arguments[:place], off_by_one(arguments[place]), *arguments[place + 1 :])
             if wanted(kernel, moved, warps) != wanted(kernel, arguments, warps):
                 looked_at.append(parameter.name)
-    assert looked_at == {"survey": ["logits"], "favourites": ["logits"], "walk": ["rows"]}.get(name, [])
+    assert looked_at == {"chunk_maxima": ["logits"], "topk_from_chunks": ["logits"], "fused_verify": ["rows"]}.get(
+        name, []
+    )
 
 
 @pytest.mark.parametrize("name", KERNELS)

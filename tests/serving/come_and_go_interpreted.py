@@ -10,14 +10,14 @@ ALONE = (1, 3)  # sampled ones; the interpreter is slow
 
 with pytest.MonkeyPatch.context() as patch:
     calls: list[int] = []
-    grown = kernels.prefixes
+    grown = kernels.select_nodes
 
     def counted(*args: object) -> object:
         calls.append(1)
         return grown(*args)  # type: ignore[arg-type]
 
     patch.setattr(kernels, "run_on", lambda _: True)
-    patch.setattr(kernels, "prefixes", counted)
+    patch.setattr(kernels, "select_nodes", counted)
     module = over_toys(patch)
     jobs = jobs_of_all_kinds(6)
     server = Server(started(module, patch, 5, 2, requests=5, graphs=GRAPHS))

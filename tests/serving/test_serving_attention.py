@@ -11,7 +11,7 @@ import pytest
 import torch
 import toy_sglang as toy
 from attention_cases import Case, a_case, right
-from ddtree.kernels.tree_attention import parts_of
+from ddtree.kernels.tree_attention import num_splits
 from interpreted import printed_by
 
 HEADS, KV_HEADS, SIZE = 6, 2, 8
@@ -23,7 +23,7 @@ def test_the_kernel_s_values_are_a_softmax_s() -> None:
 
 @pytest.mark.parametrize(("programs", "parts"), [(1, 16), (37, 16), (38, 8), (96, 4), (150, 4), (151, 2), (9000, 2)])
 def test_more_programs_a_part_make_fewer_parts(programs: int, parts: int) -> None:
-    assert parts_of(programs) == parts
+    assert num_splits(programs) == parts
 
 
 @pytest.fixture

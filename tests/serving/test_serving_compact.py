@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from ddtree.kernels.round_ops import compact, compact_on_device, moves
+from ddtree.kernels.round_ops import compact, compact_on_device, row_moves
 from interpreted import printed_by
 
 
@@ -40,7 +40,7 @@ def test_rows_are_those_of_a_fresh_gather(seed: int) -> None:
 
 def test_padding_stays_where_it_is() -> None:
     slots, path = torch.tensor([[5, 3, 8, 1]]), torch.tensor([[0, 2, -1]])
-    targets, sources = moves(slots, path)
+    targets, sources = row_moves(slots, path)
     assert targets.tolist() == [[3, 8]]
     assert sources.tolist() == [[8, 8]]
 

@@ -1,35 +1,35 @@
-"""A round in six Triton kernels: three from the draft's logits to nodes, one each for links, mask and accepted path.
+"""Triton kernels and their callers: one round of the tree algorithm in six kernels, a served round, tree attention.
 
-`launch` is what Python calls; `survey` and `favourites` (in `favourites`), `grow` (in `growth`), `link` (in `linking`),
-`paint` (in `masking`) and `follow` (in `following`) are the kernels. The vocabulary is read once.
+`ops` launches the kernels of `tree_kernels` (top-k, selection, links, mask, accepted path) and chooses between them and
+torch; `round_ops` and `tree_attention` serve the SGLang plugin. The vocabulary is read once.
 """
 
 from ddtree.kernels.ops import (
-    MASKS,
-    MOST_NODES,
+    MASK_DTYPES,
+    MAX_NODES,
     choose,
-    fits,
-    holds,
-    kept,
-    likeliest,
-    links,
-    mask,
-    missing,
-    prefixes,
+    fits_selection,
+    fits_topk,
+    link_nodes,
+    map_accepted,
     run_on,
+    select_nodes,
+    topk_tokens,
+    tree_mask,
+    unavailable_reason,
 )
 
 __all__ = [
-    "MASKS",
-    "MOST_NODES",
+    "MASK_DTYPES",
+    "MAX_NODES",
     "choose",
-    "fits",
-    "holds",
-    "kept",
-    "likeliest",
-    "links",
-    "mask",
-    "missing",
-    "prefixes",
+    "fits_selection",
+    "fits_topk",
+    "link_nodes",
+    "map_accepted",
     "run_on",
+    "select_nodes",
+    "topk_tokens",
+    "tree_mask",
+    "unavailable_reason",
 ]

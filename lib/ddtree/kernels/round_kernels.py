@@ -34,7 +34,7 @@ PACKED_MASK_UNALIGNED = ("buffer", "visible", "prefix_len")
 
 
 @triton.jit(do_not_specialize=("width",), do_not_specialize_on_alignment=PACKED_MASK_UNALIGNED)
-def write_row(buffer, visible, prefix_len, width, BATCH: tl.constexpr, WIDTH: tl.constexpr):
+def write_mask_row(buffer, visible, prefix_len, width, BATCH: tl.constexpr, WIDTH: tl.constexpr):
     request, node = tl.program_id(0), tl.program_id(1)
     other = tl.arange(0, BATCH)
     before = tl.load(prefix_len + other, mask=other < request, other=0)

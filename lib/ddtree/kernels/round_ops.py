@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ddtree.kernels.jit_cache import dtypes, start
+from ddtree.kernels.jit_cache import dtypes, launch
 
 BITS = 23  # odd multiples of 2^-24 are exact in float32 and never 0 or 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -45,7 +45,7 @@ def coins_on_device(seeds: Tensor, prefix_len: Tensor, width: int) -> tuple[Tens
         lanes = triton.next_power_of_2(width + 1)
         read = seeds.contiguous(), prefix_len.contiguous()
         key = ("draw_coins", *dtypes(read), lanes)
-        start(draw_coins, (bs,), (*read, coins, finals, width, GOLDEN, BITS, lanes), seeds.device, key, warps=4)
+        launch(draw_coins, (bs,), (*read, coins, finals, width, GOLDEN, BITS, lanes), seeds.device, key, warps=4)
     return coins, finals
 
 
@@ -63,7 +63,7 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-LANES = 256  # one compiled kernel serves all batches up to this many requests
+MASK_BATCH = 256  # one compiled kernel serves all batches up to this many requests
 
 
 def mask_cells(prefix_sum: int, batch_size: int, width: int) -> int:
@@ -88,24 +88,24 @@ def write_tree_mask_on_device(buffer: Tensor, visible: Tensor, prefix_len: Tenso
     """`write_tree_mask` in one kernel; `visible` is contiguous."""
     import triton
 
-    from ddtree.kernels.round_kernels import write_row
+    from ddtree.kernels.round_kernels import write_mask_row
 
     bs, q, _ = visible.shape
     if bs:
-        lanes = max(LANES, triton.next_power_of_2(bs)), triton.next_power_of_2(q)
+        lanes = max(MASK_BATCH, triton.next_power_of_2(bs)), triton.next_power_of_2(q)
         arguments = (buffer, visible.view(torch.uint8), prefix_len.contiguous(), q, *lanes)
-        key = ("write_row", buffer.dtype, prefix_len.dtype, *lanes)
-        start(write_row, (bs, q), arguments, buffer.device, key, warps=4)
+        key = ("write_mask_row", buffer.dtype, prefix_len.dtype, *lanes)
+        launch(write_mask_row, (bs, q), arguments, buffer.device, key, warps=4)
 
 
-WORD = 8  # bytes that the kernel moves at a time
+WORD = 8  # bytes that the kernel row_moves at a time
 MOST_WORDS = 1024  # a tile
 
 
-def moves(slots: Tensor, path: Tensor) -> tuple[Tensor, Tensor]:
+def row_moves(slots: Tensor, path: Tensor) -> tuple[Tensor, Tensor]:
     """`(targets, sources)` int64 [bs, depth]: where row k >= 1 of the path goes and where it is.
 
-    `slots` int64 [bs, q], one of each node; `path` int64 [bs, depth+1] local nodes, -1 padded. Padding moves a slot
+    `slots` int64 [bs, q], one of each node; `path` int64 [bs, depth+1] local nodes, -1 padded. Padding row_moves a slot
     onto itself: the row is its own request's, so nothing else is touched.
     """
     place = torch.arange(path.shape[1], device=path.device).expand_as(path)
@@ -115,7 +115,7 @@ def moves(slots: Tensor, path: Tensor) -> tuple[Tensor, Tensor]:
 
 def compact(buffers: Sequence[Tensor], slots: Tensor, path: Tensor) -> None:
     """Move the rows of `path` in each buffer [slots, ...]; the right values, on any device."""
-    targets, sources = moves(slots, path)
+    targets, sources = row_moves(slots, path)
     for buffer in buffers:
         buffer[targets.flatten()] = buffer[sources.flatten()]
 
@@ -123,7 +123,7 @@ def compact(buffers: Sequence[Tensor], slots: Tensor, path: Tensor) -> None:
 def compact_on_device(pointers: Tensor, row_bytes: int, slots: Tensor, path: Tensor) -> None:
     """The same in one kernel: `pointers` uint64 [buffers], each of rows of `row_bytes`, contiguous.
 
-    Raises ValueError for rows that are no whole number of 8-byte words.
+    Raises ValueError for rows that are not a whole number of 8-byte words.
     """
     import triton
 
@@ -138,4 +138,4 @@ def compact_on_device(pointers: Tensor, row_bytes: int, slots: Tensor, path: Ten
     tile = min(triton.next_power_of_2(words), MOST_WORDS)
     read = pointers.view(torch.int64), slots.contiguous(), path.contiguous()
     key = ("move_path", *dtypes(read), tile)
-    start(move_path, (len(pointers), bs), (*read, words, q, path.shape[1], tile), slots.device, key, warps=4)
+    launch(move_path, (len(pointers), bs), (*read, words, q, path.shape[1], tile), slots.device, key, warps=4)

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-SIGN = tl.constexpr(0x7FFFFFFF)  # the bits of an int32 but its sign
+SIGN = tl.constexpr(0x7FFFFFFF)  # all bits of an int32 except its sign
 LEAST = tl.constexpr(-0x7FFFFFFFFFFFFFFF)  # below every packed number
 
 
@@ -24,7 +24,7 @@ def float_of(key):
 
 @triton.jit
 def packed(key, place):
-    """A key and its place (0 to 2^31 - 1) as one int64: the larger one stands earlier."""
+    """A key and its place (0 to 2^31 - 1) as one int64: the larger one comes first."""
     return (key.to(tl.int64) << 32) + (place ^ SIGN).to(tl.int64)
 
 
@@ -47,7 +47,7 @@ def first_of(key):
 
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-FADES = tl.constexpr(104.0)  # exp(-104) is 0 in float32: a token this far below the largest has no probability
+EXP_UNDERFLOW = tl.constexpr(104.0)  # exp(-104) is 0 in float32: a token this far below the largest has no probability
 
 
 @triton.jit

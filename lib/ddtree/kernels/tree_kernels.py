@@ -6,7 +6,7 @@ import triton.language as tl
 
 from ddtree.kernels.sort_keys import LEAST, LOG2_E, key_of, packed, place_of, value_of
 
-# Where these lie in memory Triton need not know, so that one compilation serves every call of a shape.
+# Triton need not know the alignment of these, so that one compilation serves every call of a shape.
 TOPK_UNALIGNED = ("temperatures", "work", "tokens_out", "logps_out")
 
 
@@ -20,12 +20,12 @@ def _temperature_of(row, temperatures, depth, EACH: tl.constexpr):
 
 
 @triton.jit(do_not_specialize_on_alignment=TOPK_UNALIGNED)
-def survey(
+def chunk_maxima(
     logits,
     row_stride,
     temperatures,
     depth,
-    work,  # [rows, chunks] of maxima, [rows, parts] of peaks, [rows, parts] of masses
+    work,  # [rows, chunks] of maxima, [rows, parts] of part_maxima, [rows, parts] of part_sums
     vocab,
     chunks,
     parts,
@@ -33,13 +33,13 @@ def survey(
     CHUNK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """One part (ROWS chunks) of one row: the chunks' largest logits, the part's largest scaled one, and its mass.
+    """One part (ROWS chunks) of one row: the chunks' largest logits, and the part's largest z with its sum.
 
-    The mass is the sum of exp(z - largest z), NaN where the part holds NaN or +inf.
+    The sum is of exp(z - largest z), z being logit / temperature; NaN where the part holds NaN or +inf.
     """
     row, part, rows = tl.program_id(0), tl.program_id(1), tl.num_programs(0)
-    maxima, peaks = work, work + rows * chunks
-    masses = peaks + rows * parts
+    maxima, part_maxima = work, work + rows * chunks
+    part_sums = part_maxima + rows * parts
     temperature = _temperature_of(row, temperatures, depth, EACH)
     chunk = part * ROWS + tl.arange(0, ROWS)
     tokens = chunk[:, None] * CHUNK + tl.arange(0, CHUNK)[None, :]
@@ -47,21 +47,21 @@ def survey(
     x = tl.load(first + tokens, mask=tokens < vocab, other=float("-inf")).to(tl.float32)
     largest = tl.max(x, axis=1)  # passes over NaN
     tl.store(maxima + row * chunks + chunk, largest, mask=chunk < chunks)
-    peak = tl.max(largest, axis=0)
-    below = tl.where(peak == float("-inf"), 0.0, peak)
+    part_max = tl.max(largest, axis=0)
+    below = tl.where(part_max == float("-inf"), 0.0, part_max)
     slope = tl.div_rn(tl.full([], LOG2_E, tl.float32), temperature)  # no division for each logit
-    mass = tl.sum(tl.sum(tl.exp2((x - below) * slope), axis=1), axis=0)  # NaN of NaN, and of +inf - +inf
-    tl.store(peaks + row * parts + part, tl.div_rn(peak, temperature))
-    tl.store(masses + row * parts + part, mass)
+    part_sum = tl.sum(tl.sum(tl.exp2((x - below) * slope), axis=1), axis=0)  # NaN of NaN, and of +inf - +inf
+    tl.store(part_maxima + row * parts + part, tl.div_rn(part_max, temperature))
+    tl.store(part_sums + row * parts + part, part_sum)
 
 
 @triton.jit(do_not_specialize_on_alignment=TOPK_UNALIGNED)
-def favourites(
+def topk_from_chunks(
     logits,
     row_stride,
     temperatures,
     depth,
-    work,  # as `survey` left it
+    work,  # as `chunk_maxima` left it
     tokens_out,
     logps_out,
     vocab,
@@ -74,16 +74,16 @@ def favourites(
     PARTS: tl.constexpr,
     BRANCH: tl.constexpr,
 ):
-    """One row's `branch` likeliest tokens, best first and ties to the lower id, and their log-probabilities."""
+    """One row's `branch` most probable tokens, best first and ties to the lower id, and their log-probabilities."""
     row, rows = tl.program_id(0), tl.num_programs(0)
-    maxima, peaks = work, work + rows * chunks
-    masses = peaks + rows * parts
+    maxima, part_maxima = work, work + rows * chunks
+    part_sums = part_maxima + rows * parts
     temperature = _temperature_of(row, temperatures, depth, EACH)
     part = tl.arange(0, PARTS)
-    peak = tl.load(peaks + row * parts + part, mask=part < parts, other=float("-inf"))
-    mass = tl.load(masses + row * parts + part, mask=part < parts, other=0.0)
-    top = tl.max(peak, axis=0)
-    total = tl.sum(mass * tl.exp(peak - tl.where(top == float("-inf"), 0.0, top)), axis=0)
+    part_max = tl.load(part_maxima + row * parts + part, mask=part < parts, other=float("-inf"))
+    part_sum = tl.load(part_sums + row * parts + part, mask=part < parts, other=0.0)
+    top = tl.max(part_max, axis=0)
+    total = tl.sum(part_sum * tl.exp(part_max - tl.where(top == float("-inf"), 0.0, top)), axis=0)
 
     chunk = tl.arange(0, CHUNKS)
     largest = tl.load(maxima + row * chunks + chunk, mask=chunk < chunks, other=float("-inf")) + 0.0
@@ -104,7 +104,6 @@ def favourites(
     tl.store(logps_out + row * branch + rank, logp, mask=rank < branch)
 
 
-# Where these lie in memory Triton need not know, so that one compilation serves every call of a shape.
 BUILD_UNALIGNED = (
     "tokens_in", "logps_in", "roots", "pair_parent", "pair_token", "first_pairs", "first_entries", "entry_depth",
     "work", "tokens_out", "parents_out", "depths_out", "node_logws_out", "sizes_out",
@@ -112,7 +111,7 @@ BUILD_UNALIGNED = (
 
 
 @triton.jit(do_not_specialize_on_alignment=BUILD_UNALIGNED)
-def grow(
+def select_nodes(
     tokens_in,
     logps_in,
     roots,
@@ -127,7 +126,7 @@ def grow(
     depths_out,
     node_logws_out,
     sizes_out,
-    favourites,
+    topk_tokens,
     entries,
     width,
     DEPTH: tl.constexpr,
@@ -136,13 +135,13 @@ def grow(
     ENTRIES: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """The tree of one request. `work` is room for a weight, a place and a rank an entry, the root among them.
+    """The tree of one request. `work` holds a weight, a place and a rank for each entry, the root among them.
 
     An entry is one of the prefixes kept at some depth, depths one after another, the root being entry 0.
     """
     request = tl.program_id(0)
-    tokens_in += request * favourites
-    logps_in += request * favourites
+    tokens_in += request * topk_tokens
+    logps_in += request * topk_tokens
     work += request * 3 * entries
     weights = work.to(tl.pointer_type(tl.float32))
     places = work + entries
@@ -181,8 +180,8 @@ def grow(
     place = tl.load(places + chosen, mask=real, other=0)
     above = tl.load(pair_parent + place, mask=real & (node > 0), other=0)
     parent = tl.where(real & (node > 0), tl.load(ranks + above, mask=real & (node > 0), other=0), -1)
-    favourite = tl.load(pair_token + place, mask=real & (node > 0), other=0)
-    token = tl.load(tokens_in + favourite, mask=real & (node > 0), other=0)
+    topk_index = tl.load(pair_token + place, mask=real & (node > 0), other=0)
+    token = tl.load(tokens_in + topk_index, mask=real & (node > 0), other=0)
     token = tl.where(node == 0, tl.load(roots + request).to(tl.int64), token)
     level = tl.load(entry_depth + chosen, mask=real, other=0)
     out = request * width + node
@@ -198,7 +197,7 @@ LINK_UNSPECIALISED = ("q",)
 
 
 @triton.jit(do_not_specialize=LINK_UNSPECIALISED, do_not_specialize_on_alignment=LINK_UNALIGNED)
-def link(
+def link_nodes(
     parents,
     node_logws,
     sizes,
@@ -241,7 +240,7 @@ MASK_UNSPECIALISED = ("q", "key_len")
 
 
 @triton.jit(do_not_specialize=MASK_UNSPECIALISED, do_not_specialize_on_alignment=MASK_UNALIGNED)
-def paint(
+def write_tree_mask(
     parents,
     prefix_len,
     mask,  # [bs, q, key_len]
@@ -273,7 +272,7 @@ ACCEPTED_UNSPECIALISED = ("batch", "q", "length")
 
 
 @triton.jit(do_not_specialize=ACCEPTED_UNSPECIALISED, do_not_specialize_on_alignment=ACCEPTED_UNALIGNED)
-def follow(
+def map_accepted(
     predict, accept_index, accept_count, prefix_len, path, tokens, per_request, batch, q, length, DEPTHS: tl.constexpr
 ):
     """One request's row of `path` and `tokens` [batch, length]; of `per_request` [3, batch] its column: the path's

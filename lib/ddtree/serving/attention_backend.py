@@ -15,7 +15,7 @@ from sglang.srt.layers.radix_attention import AttentionType, RadixAttention
 from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 from torch import Tensor
 
-from ddtree.kernels.tree_attention import WIDEST, tree_attention
+from ddtree.kernels.tree_attention import MAX_HEAD_DIM, tree_attention
 
 logger = logging.getLogger(__name__)
 HALVES = (torch.float16, torch.bfloat16)
@@ -89,7 +89,7 @@ def _unplain(layer: Any) -> str:
     """What this layer's attention is beside softmax over queries, keys and values, or ""."""
     if layer.attn_type != AttentionType.DECODER or layer.is_cross_attention:
         return "is not a decoder's self-attention"
-    if layer.qk_head_dim != layer.v_head_dim or layer.qk_head_dim > WIDEST:
+    if layer.qk_head_dim != layer.v_head_dim or layer.qk_head_dim > MAX_HEAD_DIM:
         return f"has heads of {layer.qk_head_dim} and {layer.v_head_dim} numbers"
     if layer.logit_cap or layer.xai_temperature_len > 0 or layer.sliding_window_size > 0:
         return "caps, scales or windows its scores"

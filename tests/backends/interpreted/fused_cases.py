@@ -17,7 +17,18 @@ from oracles import emitted, random_trees
 from tie_cases import TIE_CASES, TieCase
 from torch import Tensor
 
-SMALL = fused.Sizes(strands=16, reach=8, pieces=16, chunk=16, rows=8, room=32, nucleus=8, block=16, step=8, warps=4)
+SMALL = fused.Sizes(
+    lanes=16,
+    lane_tokens=8,
+    gather_block=16,
+    chunk=16,
+    rows=8,
+    max_candidates=32,
+    topp_candidates=8,
+    block=16,
+    step=8,
+    warps=4,
+)
 FORK = DraftTree.from_parents([[9, 3, 5, 2]], [[-1, 0, 0, 1]], [[0.0, -0.5, -1.0, -0.9]])
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 NEGATIVE_NAN = torch.tensor([-4194304], dtype=torch.int32).view(torch.float32).item()

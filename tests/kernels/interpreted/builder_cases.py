@@ -53,9 +53,9 @@ def logits_of(kind: str, batch: int, depth: int, vocab: int) -> Tensor:
 @pytest.mark.parametrize(("kind", "batch", "depth", "vocab", "budget", "cap"), CASES)
 def test_same_favourites(kind: str, batch: int, depth: int, vocab: int, budget: int, cap: int) -> None:
     logits, branch = logits_of(kind, batch, depth, vocab), min(budget, cap)
-    assert kernels.fits(vocab, branch)
+    assert kernels.fits_topk(vocab, branch)
     for temperatures in (1.0, 0.6, torch.linspace(0.3, 1.7, batch)):
-        tokens, logps = kernels.likeliest(logits, branch, temperatures)
+        tokens, logps = kernels.topk_tokens(logits, branch, temperatures)
         right_tokens, right_logps = topk_tokens(logits, branch, temperatures)
         possible = right_logps > -torch.inf
         assert torch.equal(logps > -torch.inf, possible)
@@ -69,8 +69,8 @@ def test_same_prefixes(kind: str, batch: int, depth: int, vocab: int, budget: in
     tokens, logps = topk_tokens(logits_of(kind, batch, depth, vocab), branch, 1.0)
     plan = candidate_pairs(depth, branch, budget, tokens.device)
     tables = (plan.parent, plan.token, plan.pair_starts, plan.entry_starts, plan.depth)
-    assert kernels.holds(plan.widest, len(plan.depth), budget + 1)
-    grown = kernels.prefixes(tokens, logps, roots, tables, plan.widest, budget, budget + 1)
+    assert kernels.fits_selection(plan.widest, len(plan.depth), budget + 1)
+    grown = kernels.select_nodes(tokens, logps, roots, tables, plan.widest, budget, budget + 1)
     found, right = DraftTree(*grown, max_depth=depth), select_nodes(tokens, logps, roots, budget)
     for name in ("tokens", "parents", "depths", "node_logws", "sizes"):
         assert torch.equal(getattr(found, name), getattr(right, name)), name
@@ -80,7 +80,7 @@ def test_narrow_roots_are_widened() -> None:
     tokens, logps = topk_tokens(logits_of("random", 2, 3, 90), 4, 1.0)
     plan = candidate_pairs(3, 4, 6, tokens.device)
     tables = (plan.parent, plan.token, plan.pair_starts, plan.entry_starts, plan.depth)
-    grown = kernels.prefixes(tokens, logps, torch.tensor([7, 9], dtype=torch.int32), tables, plan.widest, 6, 7)
+    grown = kernels.select_nodes(tokens, logps, torch.tensor([7, 9], dtype=torch.int32), tables, plan.widest, 6, 7)
     assert grown[0][:, 0].tolist() == [7, 9]
     assert grown[0].dtype == torch.int64
 
@@ -90,7 +90,7 @@ def test_roots_may_be_a_column_of_something_wider() -> None:
     plan = candidate_pairs(3, 4, 6, tokens.device)
     tables = (plan.parent, plan.token, plan.pair_starts, plan.entry_starts, plan.depth)
     blocks = torch.tensor([[7, 0, 0, 0], [9, 0, 0, 0], [8, 0, 0, 0]])
-    grown = kernels.prefixes(tokens, logps, blocks[:, 0], tables, plan.widest, 6, 7)
+    grown = kernels.select_nodes(tokens, logps, blocks[:, 0], tables, plan.widest, 6, 7)
     assert grown[0][:, 0].tolist() == [7, 9, 8]
 
 
@@ -109,23 +109,23 @@ def trees(kind: str) -> DraftTree:
 @pytest.mark.parametrize("compared", [64, 8192])
 @pytest.mark.parametrize("kind", ["built", "root alone", "by hand", "equal weights"])
 def test_same_links(kind: str, compared: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops, "COMPARED", compared)
+    monkeypatch.setattr(ops, "PAIRS_PER_PROGRAM", compared)
     tree = trees(kind)
     right = compile_retrieve(tree)
-    found = kernels.links(tree.parents, tree.node_logws, tree.sizes)
+    found = kernels.link_nodes(tree.parents, tree.node_logws, tree.sizes)
     for table, name in zip(found, ("index", "next_token", "next_sibling"), strict=True):
         assert torch.equal(table, getattr(right, name)), name
 
 
-@pytest.mark.parametrize("dtype", kernels.MASKS, ids=str)
+@pytest.mark.parametrize("dtype", kernels.MASK_DTYPES, ids=str)
 @pytest.mark.parametrize("kind", ["built", "root alone", "by hand"])
 def test_same_mask(kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops, "KEYS", 16)
+    monkeypatch.setattr(ops, "MASK_BLOCK", 16)
     tree = trees(kind)
     prefix_len = torch.arange(tree.batch_size) * 7
     for key_len in (int(prefix_len.max()) + tree.width, 64):
         right = tree_attention_mask(tree, prefix_len, key_len=key_len, dtype=dtype)
-        assert torch.equal(kernels.mask(tree.parents, prefix_len, key_len, dtype), right)
+        assert torch.equal(kernels.tree_mask(tree.parents, prefix_len, key_len, dtype), right)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -136,6 +136,8 @@ def test_same_commit(seed: int) -> None:
     result = verify_tree_greedy(tree, compile_retrieve(tree), argmax)
     prefix_len = torch.tensor(rng.integers(50, size=tree.batch_size))
     right = plan_commit(tree, result, prefix_len)
-    found = Commit(*kernels.kept(result.predict, result.accept_index, result.accept_count, prefix_len, tree.width))
+    found = Commit(
+        *kernels.map_accepted(result.predict, result.accept_index, result.accept_count, prefix_len, tree.width)
+    )
     for field in fields(Commit):
         assert torch.equal(getattr(found, field.name), getattr(right, field.name)), field.name

@@ -15,7 +15,7 @@ import pytest
 from ddtree.workbook.bench_serving import trace
 from ddtree.workbook.bench_serving.trace import KINDS, Kernel, kernels_in, lines, main, mean_round
 
-ROUND = ("grow", "nvjet_tst_64", "attend", "join", "FusedAddRMSNorm", "walk", "Memcpy DtoD")
+ROUND = ("select_nodes", "nvjet_tst_64", "attend", "combine_splits", "FusedAddRMSNorm", "fused_verify", "Memcpy DtoD")
 PREFILL = ("nvjet_tst_64",) * 9 + ("_fwd_kernel",) * 9
 
 
@@ -62,7 +62,7 @@ def test_a_round_is_the_mean_of_the_later_half(tmp_path: Path, under_way: int) -
         ("void cublasLt::splitKreduce_kernel<32, 16>", "matrix products"),
         ("void flashinfer::norm::RMSNormKernel<8u>", "norm, rope, cache"),
         ("void (anonymous namespace)::store_kvcache<384l>", "norm, rope, cache"),
-        ("walk", "tree"),
+        ("fused_verify", "tree"),
         ("a_walker", "copies and rest"),
         ("void at::native::elementwise_kernel<128, 4>", "copies and rest"),
     ],
@@ -75,7 +75,7 @@ def test_the_tree_s_kernels_are_the_project_s() -> None:
     """A kernel that is renamed would be counted among the rest."""
     sources = "".join(path.read_text() for path in Path(ddtree.__file__).parent.rglob("*.py"))
     kernels = set(re.findall(r"@triton\.jit(?:\(.*\))?\ndef (\w+)", sources))
-    named = [*re.findall(r"\w+", KINDS["tree"]), "attend", "join"]
+    named = [*re.findall(r"\w+", KINDS["tree"]), "attend", "combine_splits"]
     assert set(named) <= kernels
 
 

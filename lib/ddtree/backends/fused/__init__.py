@@ -1,7 +1,4 @@
-"""The whole verify in one Triton kernel, from logits to tokens: no probability tensor, only visited rows are read.
-
-`launch` is what Python calls; the kernel is `walk`; `row`, `candidates`, `search` and `draw` are its parts.
-"""
+"""The whole verify in one Triton kernel, from logits to tokens: no probability tensor, only visited rows are read."""
 
 from ddtree.backends.fused.launch import (
     READ,

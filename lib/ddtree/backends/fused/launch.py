@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddtree.kernels.jit_cache import dtypes, start
+from ddtree.kernels.jit_cache import dtypes, launch
 from ddtree.retrieve import RetrieveTables
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams
 from ddtree.tree import DraftTree
 
-MOST = 2**31 - 1  # top_k is int32 on the device; no vocabulary is larger
+MAX_INT32 = 2**31 - 1  # top_k is int32 on the device; no vocabulary is larger
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SamplingTensors:
             temperature=torch.tensor([0.0 if p.greedy else p.temperature for p in requests], dtype=torch.float32).to(
                 device
             ),
-            top_k=torch.tensor([min(p.top_k, MOST) for p in requests], dtype=torch.int32).to(device),
+            top_k=torch.tensor([min(p.top_k, MAX_INT32) for p in requests], dtype=torch.int32).to(device),
             top_p=torch.tensor([p.top_p for p in requests], dtype=torch.float32).to(device),
             min_p=torch.tensor([p.min_p for p in requests], dtype=torch.float32).to(device),
         )
@@ -61,17 +61,17 @@ READ = (torch.float32, torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sizes:
-    """How the kernel cuts a row; all powers of two but `nucleus`. Hashed by identity, which costs nothing."""
+    """How the kernel splits a row; powers of two except `topp_candidates`. Hashed by identity, which costs nothing."""
 
-    strands: int = 2048  # maxima kept of a row; as many as threads, or more, and below 2**15
-    reach: int = 16  # tokens that a strand reads at a time, in pieces of 16 bytes
-    pieces: int = 1024  # pieces that are searched for candidates at a time
-    chunk: int = 128  # elements summed where the row is drawn from or searched; a warp's, so no sum crosses warps
-    rows: int = 128  # chunks a tile
-    room: int = 1024  # candidates that are put in order
-    nucleus: int = 192  # strand maxima whose least bounds the candidates of top-p alone
-    block: int = 128  # how many candidates are compared
-    step: int = 32  # with how many others at a time
+    lanes: int = 2048  # maxima kept of a row; at least as many as threads, and below 2**15
+    lane_tokens: int = 16  # tokens that a lane reads at a time, in vectors of 16 bytes
+    gather_block: int = 1024  # vectors searched for candidates at a time
+    chunk: int = 128  # elements summed where the whole row is read; a warp's, so no sum crosses warps
+    rows: int = 128  # chunks in a tile
+    max_candidates: int = 1024  # candidates that can be sorted
+    topp_candidates: int = 192  # lane maxima whose smallest bounds the candidates of top-p without top-k
+    block: int = 128  # candidates ranked at a time
+    step: int = 32  # against this many others at a time
     warps: int = 16
 
 
@@ -79,7 +79,7 @@ STOCK = Sizes()
 
 
 def missing(device_type: str) -> str | None:
-    """Why the kernel cannot be tried on this kind of device, or None."""
+    """Why the kernel cannot run on this kind of device, or None."""
     if device_type != "cuda" and not interpreted():
         return f"the kernel runs on CUDA tensors, and these are on {device_type}"
     if importlib.util.find_spec("triton") is None:
@@ -88,7 +88,7 @@ def missing(device_type: str) -> str | None:
 
 
 def interpreted() -> bool:
-    """Whether Triton's interpreter, which runs kernels on a CPU, slowly, is switched on."""
+    """Whether Triton's interpreter is on, which runs kernels slowly on a CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -105,8 +105,8 @@ def sample(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`(predict, accept_index, accept_count, status)` from logits [bs, q, V]; see `verify_tree` for the first three.
 
-    `status` is int32 [bs]: 0, or 1 + the first node on the walk whose logits are no distribution; that request's
-    results stop there. It is written to the tensor given, which may be pinned memory of the host: whoever waits for the
+    `status` is int32 [bs]: 0, or 1 + the first visited node whose logits are not finite, where that request's results
+    end. It is written to the tensor given, which may be pinned memory of the host: whoever waits for the
     stream then reads it without a copy. Nothing here waits for the device, reads a value on the host or depends on
     one, so the call can be captured in a CUDA graph: the graph reads logits, tree, coins and parameters from the same
     tensors. A strided batch is read in place where a row is contiguous. Coins and tokens are taken to be in range; a
@@ -164,7 +164,7 @@ def _launch(
         return predict, accept_index, accept_count, status
     if rows.stride(2) != 1:
         rows = rows.contiguous()
-    cut = _cut(sizes, vocab, rows.element_size())
+    layout = _layout(sizes, vocab, rows.element_size())
     per_request = (
         (final_coins,) * 4  # not read
         if sampling is None
@@ -181,60 +181,60 @@ def _launch(
         accept_index,
         accept_count,
         status,
-        torch.empty(bs * (cut.words + q), dtype=torch.int64, device=device),
+        torch.empty(bs * (layout.words + q), dtype=torch.int64, device=device),
         vocab,
         q,
         tree.max_depth,
         sampling is None,
-        *cut.constants,
+        *layout.constants,
     )
     aligned = rows.data_ptr() % 16 == 0
-    key = ("walk", rows.dtype, aligned, strides, vocab, sampling is None, dtypes(read), sizes)
-    start(_kernel(), (bs,), arguments, device, key, warps=sizes.warps)
+    key = ("fused_verify", rows.dtype, aligned, strides, vocab, sampling is None, dtypes(read), sizes)
+    launch(_kernel(), (bs,), arguments, device, key, warps=sizes.warps)
     return predict, accept_index, accept_count, status
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class _Layout:
     """What `Sizes` come to for one vocabulary."""
 
-    constants: tuple[int, ...]  # the kernel's, in its order, from STRANDS on
-    words: int  # int64 of room to work in that a request needs, without its list of rejected tokens
+    constants: tuple[int, ...]  # the kernel's, in its order, from LANES on
+    words: int  # int64 of workspace that a request needs, without its list of rejected tokens
 
 
 @cache
-def _cut(sizes: Sizes, vocab: int, element_size: int) -> _Cut:
+def _layout(sizes: Sizes, vocab: int, element_size: int) -> _Layout:
     chunks = _power_of_2_from(-(-vocab // sizes.chunk))
-    sums = max(chunks, sizes.room)
-    width = 16 // element_size
+    sums = max(chunks, sizes.max_candidates)
+    vector = 16 // element_size
     constants = (
-        sizes.strands,
-        width,
-        sizes.reach // width,
-        sizes.pieces,
+        sizes.lanes,
+        vector,
+        sizes.lane_tokens // vector,
+        sizes.gather_block,
         sizes.chunk,
         sizes.rows,
         chunks,
-        sizes.room,
+        sizes.max_candidates,
         sums,
-        sizes.nucleus,
+        sizes.topp_candidates,
         sizes.block,
         sizes.step,
     )
-    return _Cut(constants, sums + 2 * sizes.room + sizes.strands)
+    return _Layout(constants, sums + 2 * sizes.max_candidates + sizes.lanes)
 
 
 def _power_of_2_from(number: int) -> int:
-    """The least power of two that is not below `number`."""
+    """The smallest power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()
 
 
 @cache
 def _kernel() -> Any:
-    """Imported when first used: a machine without a GPU need not have Triton."""
-    from ddtree.backends.fused.verify_kernel import walk
+    """Imported on first use: a machine without a GPU need not have Triton."""
+    from ddtree.backends.fused.verify_kernel import fused_verify
 
-    return walk
+    return fused_verify
 
 
 def sample_requests(

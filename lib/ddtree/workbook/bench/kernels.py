@@ -241,7 +241,7 @@ Attention = Callable[[Layer], object]
 
 def attentions(device: torch.device) -> tuple[dict[str, Attention], list[dict[str, str]]]:
     """What can attend to a tree on `device`, ours first, and what cannot with its reason."""
-    ours = (OURS, kernels.missing(device.type), _tree_attention)
+    ours = (OURS, kernels.unavailable_reason(device.type), _tree_attention)
     return runnable([ours, (SGLANG, baselines.extend_missing(device), baselines.extend_attention)])
 
 

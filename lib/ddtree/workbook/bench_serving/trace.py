@@ -24,10 +24,11 @@ PROMPT = "Write a short story about a robot who learns to paint."
 SAMPLING = {"temperature": 1.0, "max_new_tokens": 64, "ignore_eos": True}
 ON_GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
 KINDS = {  # of kernels; the first whose pattern a name matches
-    "attention": r"^(attend|join|_fwd_)",
+    "attention": r"^(attend|combine_splits|_fwd_)",
     "matrix products": r"nvjet|gemm|gemv|cutlass|splitk",
     "norm, rope, cache": r"norm|rope|act_and_mul|store_kv|set_kv",
-    "tree": r"^(survey|favourites|grow|link|paint|follow|walk|write_row|draw_coins|move_path)$",
+    "tree": r"^(chunk_maxima|topk_from_chunks|select_nodes|link_nodes|write_tree_mask|map_accepted"
+    r"|fused_verify|write_mask_row|draw_coins|move_path)$",
     "copies and rest": r"",
 }
 
