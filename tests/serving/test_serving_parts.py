@@ -54,7 +54,7 @@ def test_sglang_names_of_parameters_are_the_librarys() -> None:
     assert sampling_params([greedy, drawn, cut]) == wanted
     tensors = sampling_tensors(
         SimpleNamespace(
-            temperatures=torch.tensor([[1.0], [0.6], [1.3]]), top_ks=torch.tensor([1, TOP_K_ALL, 20], dtype=torch.int32),
+            temperatures=torch.tensor([[1.0], [0.6], [1.3]]), top_ks=torch.tensor([1, TOP_K_ALL, 20]).int(),
             top_ps=torch.tensor([1.0, 0.9, 1.0]), min_ps=torch.tensor([0.0, 0.05, 0.0]),
         )
     )  # fmt: skip

@@ -34,7 +34,7 @@ def test_kimi_is_valid_and_says_that_it_was_never_run() -> None:
 
 def test_the_plugin_refuses_kimi_for_the_reasons_that_its_profile_names() -> None:
     tp = next(requirement for requirement in REQUIREMENTS if requirement.argument == "tp_size")
-    assert not tp.right(ServingParams.from_yaml(KIMI).tp)
+    assert not tp.accepts(ServingParams.from_yaml(KIMI).tp)
     before = [requirement.argument for requirement in REQUIREMENTS[: REQUIREMENTS.index(tp)]]
     with pytest.raises(ValueError, match="tp_size 8: tensor parallelism"):
         check_arguments(SimpleNamespace(tp_size=8, **dict.fromkeys(before, "cuda")), ("triton", "triton"))
