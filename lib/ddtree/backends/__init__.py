@@ -3,4 +3,6 @@
 from typing import Literal, get_args
 
 BackendName = Literal["fused", "sgl", "reference"]
-BACKENDS: tuple[BackendName, ...] = get_args(BackendName)  # best first
+BACKENDS: tuple[BackendName, ...] = get_args(
+    BackendName
+)  # best first; "auto" takes the first that passed its self-test

@@ -130,7 +130,9 @@ def request_problem(request: Any) -> str | None:
     """
     sampling = request.sampling_params
     if request.return_logprob:
-        return "DDTREE does not return logprobs: its rows hold tokens outside the text. Leave out return_logprob."
+        return (
+            "DDTREE does not return logprobs: its rows belong to tree nodes, not to the text. Leave out return_logprob."
+        )
     if request.return_hidden_states:
         return "DDTREE does not return hidden states. Leave out return_hidden_states."
     if request.custom_logit_processor is not None:

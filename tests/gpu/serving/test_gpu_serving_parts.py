@@ -152,13 +152,7 @@ def test_the_sampler_samples_a_mixed_batch_as_the_reference() -> None:
     logits = 3 * torch.randn(BATCH, WIDTH, VOCAB, device="cuda", generator=torch.Generator("cuda").manual_seed(6))
     requests = [
         SimpleNamespace(temperature=t, top_k=k, top_p=p, min_p=m)
-        for t, k, p, m in [
-            (1.0, 1, 1.0, 0.0),
-            (0.6, ALL, 1.0, 0.0),
-            (1.3, 20, 0.9, 0.0),
-            (1.0, ALL, 1.0, 0.05),
-        ]
-        * 3
+        for t, k, p, m in [(1.0, 1, 1.0, 0.0), (0.6, ALL, 1.0, 0.0), (1.3, 20, 0.9, 0.0), (1.0, ALL, 1.0, 0.05)] * 3
     ][:BATCH]
 
     def column(name: str, dtype: torch.dtype) -> Tensor:
