@@ -93,7 +93,7 @@ def test_b02_b07_target_is_refused_from_its_config_alone(
 
 def test_config_of_no_known_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "of my own"}')
-    with pytest.raises(ValueError, match=r"config\.json does not describe a model of transformers"):
+    with pytest.raises(ValueError, match=r"config\.json does not describe a model that transformers knows"):
         load_pair(str(tmp_path), str(tmp_path), dtype="float32")
 
 
