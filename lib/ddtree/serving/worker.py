@@ -1,7 +1,7 @@
 """Run DDTREE's rounds in SGLang: draft a block, build trees, verify them in one pass, sample and commit.
 
 Slots are read once, before the drafter runs. A result has the stride of the drafter's block, whatever the verify width.
-Every token of a request, the first included, is sampled by the same rule and from one random stream of its own."""
+Every token of a request, the first included, is sampled by the same rule from the random stream of that request."""
 
 from __future__ import annotations
 
