@@ -53,7 +53,7 @@ def tiny_target(
 def tiny_drafter(target: Target, *, seed: int = 1, block_size: int = 4, mask_token_id: int | None = 0) -> Drafter:
     torch.manual_seed(seed)
     config = Qwen3Config(
-        vocab_size=target.vocab_size,
+        vocab_size=target.output_head.out_features,
         num_hidden_layers=2,
         block_size=block_size,
         num_target_layers=LAYERS,

@@ -57,7 +57,7 @@ def test_b01_seven_of_nine_tokens_are_kept_without_crop() -> None:
     assert cache.get_seq_length() == 7
     assert cache.row(0)[0, 0, 0, :, 0].tolist() == list(range(7))
     for argument in (7, -2, 0):
-        with pytest.raises(NotImplementedError, match="is asked of a RowCache"):
+        with pytest.raises(NotImplementedError, match="RowCache"):
             cache.crop(argument)
     assert cache.get_seq_length() == 7
 
@@ -69,7 +69,7 @@ UNSUPPORTED: dict[str, tuple[PreTrainedConfig, str]] = {
     "b02 chunked layers": (Llama4TextConfig(), "chunked"),
     "b07 recurrent": (MambaConfig(), "recurrent kind mamba"),
     "b07 hybrid": (Qwen3NextConfig(), "recurrent kind qwen3_next"),
-    "encoder and decoder": (T5Config(), "kind t5, no decoder-only language model"),
+    "encoder and decoder": (T5Config(), "kind t5; .* decoder-only language model"),
 }
 
 
@@ -93,7 +93,7 @@ def test_b02_b07_target_is_refused_from_its_config_alone(
 
 def test_config_of_no_known_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "of my own"}')
-    with pytest.raises(ValueError, match=r"config\.json describes no model that transformers knows"):
+    with pytest.raises(ValueError, match=r"config\.json does not describe a model that transformers knows"):
         load_pair(str(tmp_path), str(tmp_path), dtype="float32")
 
 
@@ -102,7 +102,7 @@ def test_auto_drafter_of_an_unknown_target_fetches_nothing(monkeypatch: pytest.M
         raise AssertionError("no target must be fetched")
 
     monkeypatch.setattr(zoo, "fetch", unreachable)
-    with pytest.raises(ValueError, match='drafter is "auto", but only'):
+    with pytest.raises(ValueError, match='drafter is "auto"'):
         load_pair("org/name", dtype="float32")
 
 

@@ -112,7 +112,7 @@ def call_links_mask_and_commit(patch: pytest.MonkeyPatch) -> None:
         kernels.link_nodes(parents, weights.double(), sizes)
         kernels.link_nodes(parents, weights, sizes.int())
         with patch.context() as smaller:
-            smaller.setattr(ops, "COMPARED", 64)
+            smaller.setattr(ops, "PAIRS_PER_PROGRAM", 64)
             kernels.link_nodes(parents, weights, sizes)
         for key_len in (1, 16, 17, 5000):
             for dtype in kernels.MASK_DTYPES:
@@ -121,7 +121,7 @@ def call_links_mask_and_commit(patch: pytest.MonkeyPatch) -> None:
             kernels.tree_mask(parents.int(), sizes, key_len, torch.float32)
             kernels.tree_mask(parents, sizes.int(), key_len, torch.float32)
         with patch.context() as smaller:
-            smaller.setattr(ops, "KEYS", 16)
+            smaller.setattr(ops, "MASK_BLOCK", 16)
             kernels.tree_mask(parents, sizes, 20, torch.float32)
     for bs, q, length in ((2, 17, 8), (1, 1, 1), (16, 16, 16), (2, 17, 9), (2, 17, 1)):
         walked = [torch.zeros(n, dtype=torch.int32) for n in ((bs * q,), (bs, length), (bs,))]

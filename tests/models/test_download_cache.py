@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ddtree.models.download_cache import MANIFEST, CacheError, cache_folder, damage, filled, sha256
+from ddtree.models.download_cache import MANIFEST, CacheError, cache_folder, corruption, get_or_create, sha256
 from platformdirs import user_cache_path
 from safetensors import SafetensorError
 
@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 FILL_SLOWLY = """
 import os, sys, time
 from pathlib import Path
-from ddtree.models.download_cache import filled
+from ddtree.models.download_cache import get_or_create
 meeting, me = Path(sys.argv[1]), sys.argv[2]
 def fill(folder):
     with (meeting / "fills").open("a") as log:
@@ -27,15 +27,15 @@ def fill(folder):
 (meeting / me).touch()
 while not all((meeting / name).exists() for name in "ab"):
     time.sleep(0.01)
-print((filled("model", fill) / "weights").read_text())
+print((get_or_create("model", fill) / "weights").read_text())
 """
 DIE_FILLING = """
 import os, signal
-from ddtree.models.download_cache import filled
+from ddtree.models.download_cache import get_or_create
 def fill(folder):
     (folder / "weights").write_text("half of th")
     os.kill(os.getpid(), signal.SIGKILL)
-filled("model", fill)
+get_or_create("model", fill)
 """
 
 
@@ -68,9 +68,9 @@ def test_folder_is_the_variable_s_else_the_user_s(root: Path, monkeypatch: pytes
 
 
 def test_entry_is_filled_once(root: Path) -> None:
-    entry = filled("model", write)
+    entry = get_or_create("model", write)
     assert entry == root / "model"
-    assert filled("model", never) == entry
+    assert get_or_create("model", never) == entry
     assert (entry / "weights").read_text() == "all of them"
     assert entries(root) == ["model"]
 
@@ -91,22 +91,22 @@ def test_failed_fill_leaves_nothing_and_can_be_repeated(root: Path) -> None:
         raise RuntimeError("the network went away")
 
     with pytest.raises(RuntimeError, match="the network went away"):
-        filled("model", fail)
+        get_or_create("model", fail)
     assert entries(root) == []
-    assert (filled("model", write) / "weights").read_text() == "all of them"
+    assert (get_or_create("model", write) / "weights").read_text() == "all of them"
 
 
 def test_killed_fill_leaves_no_entry_and_no_lock(root: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", DIE_FILLING], env=os.environ, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert not (root / "model").exists()
-    assert (filled("model", write) / "weights").read_text() == "all of them"
+    assert (get_or_create("model", write) / "weights").read_text() == "all of them"
 
 
 def test_root_that_cannot_be_written_names_the_variable(root: Path) -> None:
     root.write_text("a file where the folder should be")  # a read-only folder would not stop the root user
     with pytest.raises(OSError, match="set DDTREE_CACHE to another folder") as caught:
-        filled("model", never)
+        get_or_create("model", never)
     assert str(caught.value).startswith(f"the model cache {root} cannot be written (")
 
 
@@ -122,7 +122,7 @@ def test_failure_of_the_source_is_not_blamed_on_the_cache(root: Path, tmp_path: 
             raise failure
 
         with pytest.raises(type(failure)) as caught:
-            filled("model", fail)
+            get_or_create("model", fail)
         assert caught.value is failure
 
 
@@ -132,7 +132,7 @@ def test_full_or_read_only_disk_during_a_fill_is_named(root: Path, full: OSError
         raise full
 
     with pytest.raises(CacheError, match=rf"the model cache {root} cannot be written \(.*{full.strerror}\); free some"):
-        filled("model", fail)
+        get_or_create("model", fail)
     assert entries(root) == []
 
 
@@ -141,7 +141,7 @@ def test_full_disk_told_by_safetensors_is_a_full_disk(root: Path) -> None:
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     with pytest.raises(CacheError, match="free some space or set DDTREE_CACHE"):
-        filled("model", fail)
+        get_or_create("model", fail)
 
 
 # Damage
@@ -152,7 +152,7 @@ def test_manifest_holds_size_and_digest_of_every_file(root: Path) -> None:
         (folder / "sub").mkdir()
         (folder / "sub" / "abc").write_text("abc")
 
-    manifest = json.loads((filled("model", fill) / MANIFEST).read_text())
+    manifest = json.loads((get_or_create("model", fill) / MANIFEST).read_text())
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert manifest == {"files": {"sub/abc": {"size": 3, "sha256": digest}}}
 
@@ -167,40 +167,40 @@ DAMAGES = {
 
 @pytest.mark.parametrize("sentence", DAMAGES)
 def test_damaged_entry_is_said_and_filled_again(root: Path, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    entry = filled("model", write)
+    entry = get_or_create("model", write)
     DAMAGES[sentence](entry)
-    assert filled("model", write) == entry
+    assert get_or_create("model", write) == entry
     assert capsys.readouterr().out == f"the cache entry {entry} is damaged: {sentence}; it is fetched again.\n"
     assert (entry / "weights").read_text() == "all of them"
-    assert damage(entry, hashes=True) is None
+    assert corruption(entry, hashes=True) is None
     assert entries(root) == ["model"]
-    assert filled("model", never) == entry
+    assert get_or_create("model", never) == entry
 
 
 def test_other_contents_of_the_same_size_are_found_by_hashes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    entry = filled("model", write)
+    entry = get_or_create("model", write)
     (entry / "weights").write_text("none of 'em")
-    assert filled("model", never) == entry, "sizes alone are compared at a load"
-    filled("model", write, hashes=True)
+    assert get_or_create("model", never) == entry, "sizes alone are compared at a load"
+    get_or_create("model", write, hashes=True)
     assert (entry / "weights").read_text() == "all of them"
     assert "is damaged: weights has sha256 " in capsys.readouterr().out
 
 
 def test_damaged_entry_stays_until_its_fill_succeeds(root: Path) -> None:
-    entry = filled("model", write)
+    entry = get_or_create("model", write)
     (entry / "weights").write_text("half")
 
     def fail(folder: Path) -> None:
         raise RuntimeError("the network went away")
 
     with pytest.raises(RuntimeError, match="the network went away"):
-        filled("model", fail)
-    assert damage(entry) == "weights has 4 bytes, expected 11", "still known as damaged"
+        get_or_create("model", fail)
+    assert corruption(entry) == "weights has 4 bytes, expected 11", "still known as damaged"
     assert entries(root) == ["model"]
 
 
 def test_two_processes_at_once_refill_once(root: Path, tmp_path: Path) -> None:
-    (filled("model", write) / "weights").write_text("half")
+    (get_or_create("model", write) / "weights").write_text("half")
     both = [
         subprocess.Popen([sys.executable, "-c", FILL_SLOWLY, str(tmp_path), me], stdout=subprocess.PIPE, text=True)
         for me in "ab"
@@ -216,7 +216,7 @@ def test_what_a_killed_fill_left_is_gone_after_the_next(root: Path) -> None:
     subprocess.run([sys.executable, "-c", DIE_FILLING], env=os.environ, check=False)
     (root / ".model-2.01234567.tmp").mkdir()
     assert len(entries(root)) == 2
-    filled("model", write)
+    get_or_create("model", write)
     assert entries(root) == [".model-2.01234567.tmp", "model"], "another entry's fill may be under way"
 
 
@@ -226,7 +226,7 @@ def test_others_may_read_an_entry_as_the_umask_says(root: Path) -> None:
 
     before = os.umask(0o027)
     try:
-        entry = filled("model", fill)
+        entry = get_or_create("model", fill)
     finally:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (entry, entry / "weights", entry / MANIFEST)}

@@ -101,7 +101,7 @@ def test_features_and_root_and_position_all_matter(drafter: Drafter) -> None:
 
 def test_block_is_the_root_and_then_masks(drafter: Drafter) -> None:
     seen: list[Tensor] = []
-    hook = drafter._target.embedding.register_forward_hook(lambda _m, args, _out: seen.append(args[0]))
+    hook = drafter.embedding.register_forward_hook(lambda _m, args, _out: seen.append(args[0]))
     drafter.open(*padded([context(0, 3), context(1, 1)]), room=8).draft(torch.tensor([7, 9]), 2)
     hook.remove()
     mask = drafter.model.mask_token_id
@@ -121,10 +121,11 @@ def test_one_token_prompt_has_no_context(drafter: Drafter) -> None:
     logits = session.draft(torch.tensor([7]), 3)
     assert logits.shape == (1, 3, 64)
     assert logits.isfinite().all()
-    model, target = drafter.model, drafter._target
     block = torch.tensor([[7, 0, 0, 0]])
-    by_hand = model(target_hidden=empty, noise_embedding=target.embedding(block), position_ids=torch.arange(4)[None])
-    torch.testing.assert_close(logits, target.output_head(by_hand[:, 1:]), **NEAR)
+    by_hand = drafter.model(
+        target_hidden=empty, noise_embedding=drafter.embedding(block), position_ids=torch.arange(4)[None]
+    )
+    torch.testing.assert_close(logits, drafter.output_head(by_hand[:, 1:]), **NEAR)
 
 
 @pytest.mark.parametrize("kept", [[1], [0, 2], [2, 1]])

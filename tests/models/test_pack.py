@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from ddtree.models import weights
 from ddtree.models.weights import PackedLinear, can_pack, pack_linears
 from tiny import tiny_llama
 from torch import nn
@@ -47,3 +48,20 @@ def test_packed_target_scores_as_before() -> None:
     before = model(tokens).logits
     assert pack_linears(model) == 2 * 7 + 1
     torch.testing.assert_close(model(tokens).logits, before, rtol=0, atol=1e-4)
+
+
+def test_a_trial_draws_no_random_number() -> None:
+    before = torch.get_rng_state()
+    assert can_pack.__wrapped__(torch.bfloat16) in (True, False)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("error", [AttributeError("no such op"), RuntimeError("needs another cpu"), TypeError("args")])
+def test_a_torch_build_that_cannot_pack_says_so(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def unusable(linear: nn.Linear) -> nn.Module:
+        raise error
+
+    monkeypatch.setattr(weights, "PackedLinear", unusable)
+    assert not can_pack.__wrapped__()
+    monkeypatch.setattr(weights, "PackedLinear", lambda _: lambda rows: 2 * rows)
+    assert not can_pack.__wrapped__(), "wrong products count too"

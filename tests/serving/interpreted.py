@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ddtree
 import pytest
 
 HERE = Path(__file__).parent
@@ -13,7 +14,8 @@ HERE = Path(__file__).parent
 def printed_by(script: str) -> str:
     """What the script of this folder prints; it must end well."""
     pytest.importorskip("triton")
-    path = f"{HERE}:{HERE.parent}:{HERE.parent}/backends/interpreted"
+    lib = Path(ddtree.__file__).parents[1]  # the package of this process, wherever another one is installed
+    path = f"{lib}:{HERE}:{HERE.parent}:{HERE.parent}/backends/interpreted"
     run = subprocess.run(
         [sys.executable, str(HERE / script)],
         capture_output=True,

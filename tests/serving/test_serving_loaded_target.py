@@ -29,9 +29,9 @@ def a_head(weight: Any, **shard: int) -> Any:
 
 
 def test_a_head_is_read_without_its_padding(module: Any) -> None:
-    assert module.head_of(a_head(HEAD)) is HEAD
+    assert module.lm_head_weight(a_head(HEAD)) is HEAD
     padded = a_head(HEAD, num_added_elements=0, org_vocab_start_index=0, num_org_elements=3)
-    assert torch.equal(module.head_of(padded), HEAD[:3])
+    assert torch.equal(module.lm_head_weight(padded), HEAD[:3])
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_head_is_read_without_its_padding(module: Any) -> None:
 )
 def test_other_heads_are_refused(module: Any, model: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        module.head_of(model)
+        module.lm_head_weight(model)
 
 
 def a_runner(*values: int, **changed: Any) -> Any:
@@ -55,7 +55,7 @@ def a_runner(*values: int, **changed: Any) -> Any:
 
 
 def test_rows_of_one_size_are_measured(module: Any) -> None:
-    assert module.row_bytes_of(a_runner(6, 6)) == 6 * 4
+    assert module.kv_row_bytes(a_runner(6, 6)) == 6 * 4
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_rows_of_one_size_are_measured(module: Any) -> None:
 )
 def test_caches_whose_rows_cannot_be_moved_are_refused(module: Any, runner: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        module.row_bytes_of(runner)
+        module.kv_row_bytes(runner)
 
 
 def test_graphs_of_another_width_are_refused(module: Any) -> None:
-    module.require_width("graphs", None, 9)
-    module.require_width("graphs", SimpleNamespace(captured_req_width=9), 9)
+    module.check_captured_width("graphs", None, 9)
+    module.check_captured_width("graphs", SimpleNamespace(captured_req_width=9), 9)
     with pytest.raises(RuntimeError, match="the graphs are 4 tokens a request wide; they must be 9"):
-        module.require_width("graphs", SimpleNamespace(captured_req_width=4), 9)
+        module.check_captured_width("graphs", SimpleNamespace(captured_req_width=4), 9)

@@ -1,4 +1,4 @@
-"""The small parts of a round: who judges, seeds, broken walks, and the drafter's buffers."""
+"""The small parts of a round: the sampler, seeds, non-finite logits, and the drafter's buffers."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -9,8 +9,17 @@ import torch
 from ddtree.commit import plan_commit
 from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import SamplingParams
-from ddtree.serving import sampler as judge_module
-from ddtree.serving.sampler import ALL, BrokenWalks, Judge, Seeds, choose_backend, on_device, on_host, root_alone
+from ddtree.serving import sampler
+from ddtree.serving.sampler import (
+    TOP_K_ALL,
+    NonFiniteMonitor,
+    RequestSeeds,
+    TreeSampler,
+    choose_backend,
+    root_only_tree,
+    sampling_params,
+    sampling_tensors,
+)
 from ddtree.serving.tree_drafter import TreeDrafter
 from ddtree.tree import build_tree
 from ddtree.verify import BackendStatus, BackendUnavailableError
@@ -18,7 +27,7 @@ from ddtree.verify import BackendStatus, BackendUnavailableError
 
 def report(monkeypatch: pytest.MonkeyPatch, **usable: bool) -> None:
     statuses = [BackendStatus(name, fit, f"{name} reason") for name, fit in usable.items()]
-    monkeypatch.setattr(judge_module, "backend_report", lambda _: statuses)
+    monkeypatch.setattr(sampler, "backend_report", lambda _: statuses)
 
 
 def test_auto_takes_the_best_that_proved_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,13 +48,13 @@ def test_a_server_that_cannot_sample_does_not_start(monkeypatch: pytest.MonkeyPa
 
 def test_sglang_names_of_parameters_are_the_librarys() -> None:
     greedy = SimpleNamespace(temperature=1.0, top_k=1, top_p=1.0, min_p=0.0)
-    drawn = SimpleNamespace(temperature=0.6, top_k=ALL, top_p=0.9, min_p=0.05)
+    drawn = SimpleNamespace(temperature=0.6, top_k=TOP_K_ALL, top_p=0.9, min_p=0.05)
     cut = SimpleNamespace(temperature=1.3, top_k=20, top_p=1.0, min_p=0.0)
     wanted = [SamplingParams(0.0, 1, 1.0, 0.0), SamplingParams(0.6, 0, 0.9, 0.05), SamplingParams(1.3, 20, 1.0, 0.0)]
-    assert on_host([greedy, drawn, cut]) == wanted
-    tensors = on_device(
+    assert sampling_params([greedy, drawn, cut]) == wanted
+    tensors = sampling_tensors(
         SimpleNamespace(
-            temperatures=torch.tensor([[1.0], [0.6], [1.3]]), top_ks=torch.tensor([1, ALL, 20], dtype=torch.int32),
+            temperatures=torch.tensor([[1.0], [0.6], [1.3]]), top_ks=torch.tensor([1, TOP_K_ALL, 20]).int(),
             top_ps=torch.tensor([1.0, 0.9, 1.0]), min_ps=torch.tensor([0.0, 0.05, 0.0]),
         )
     )  # fmt: skip
@@ -53,7 +62,7 @@ def test_sglang_names_of_parameters_are_the_librarys() -> None:
     assert tensors.top_k.tolist() == [1, 0, 20]
 
 
-def test_a_broken_walk_has_no_final_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_with_non_finite_logits_has_no_final_token(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = build_tree(torch.randn(2, 3, 9), torch.tensor([4, 5]), budget=5)
     tables = compile_retrieve(tree)
 
@@ -64,12 +73,14 @@ def test_a_broken_walk_has_no_final_token(monkeypatch: pytest.MonkeyPatch) -> No
         predict[0] = 7
         return predict, index, torch.zeros(2, dtype=torch.int32), torch.tensor([0, 1], dtype=torch.int32)
 
-    monkeypatch.setattr(judge_module.fused, "sample", stopped)
+    monkeypatch.setattr(sampler.fused, "sample", stopped)
     sampling = SimpleNamespace(
-        temperatures=torch.ones(2, 1), top_ks=torch.full((2,), ALL, dtype=torch.int32), top_ps=torch.ones(2),
+        temperatures=torch.ones(2, 1), top_ks=torch.full((2,), TOP_K_ALL, dtype=torch.int32), top_ps=torch.ones(2),
         min_ps=torch.zeros(2), is_all_greedy=False,
     )  # fmt: skip
-    result, status = Judge("fused").decide(tree, tables, torch.zeros(2, 6, 9), sampling, [], (torch.ones(2, 6),) * 2)
+    result, status = TreeSampler("fused").sample(
+        tree, tables, torch.zeros(2, 6, 9), sampling, [], (torch.ones(2, 6),) * 2
+    )
     assert status is not None
     assert plan_commit(tree, result, torch.tensor([3, 3])).next_root.tolist() == [7, -1]
 
@@ -79,7 +90,7 @@ def request(seed: int | None = None) -> Any:
 
 
 def test_a_request_keeps_its_seed() -> None:
-    seeds, own, other = Seeds(1), request(7), request()
+    seeds, own, other = RequestSeeds(1), request(7), request()
     first = seeds.of([own, other], "cpu")
     assert first[0] == 7
     again = seeds.of([other, request(), own], "cpu")
@@ -91,7 +102,7 @@ def test_a_request_keeps_its_seed() -> None:
 
 def test_unseeded_requests_follow_the_engines_seed() -> None:
     def drawn(engine: int) -> list[int]:
-        seeds = Seeds(engine)
+        seeds = RequestSeeds(engine)
         return [int(seeds.of([request()], "cpu")) for _ in range(3)]
 
     assert drawn(1) == drawn(1) != drawn(2)
@@ -99,25 +110,25 @@ def test_unseeded_requests_follow_the_engines_seed() -> None:
 
 
 def test_seeds_are_uploaded_when_the_batch_changes() -> None:
-    seeds, batch = Seeds(1), [request(), request()]
+    seeds, batch = RequestSeeds(1), [request(), request()]
     assert seeds.of(batch, "cpu") is seeds.of(batch, "cpu")
     assert seeds.of(batch[:1], "cpu").tolist() == seeds.of(batch, "cpu").tolist()[:1]
 
 
-def test_a_broken_walk_aborts_its_own_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_non_finite_logits_abort_their_own_request(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = ModuleType("sglang.srt.managers.schedule_batch")
     batch.FINISH_ABORT = lambda *told: told  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "sglang.srt.managers.schedule_batch", batch)
     for parent in ("sglang", "sglang.srt", "sglang.srt.managers"):
         monkeypatch.setitem(sys.modules, parent, ModuleType(parent))
-    walks, sound, broken, over = BrokenWalks(), request(), request(), request()
+    monitor, finite, nonfinite, over = NonFiniteMonitor(), request(), request(), request()
     over.finished = lambda: True
-    walks.note(torch.tensor([0, 3, 1], dtype=torch.int32), [sound, broken, over])
-    walks.abort_known()
-    assert sound.to_finish is None
+    monitor.record(torch.tensor([0, 3, 1], dtype=torch.int32), [finite, nonfinite, over])
+    monitor.abort_reported()
+    assert finite.to_finish is None
     assert over.to_finish is None
-    assert "node 2" in broken.to_finish[0]
-    assert not walks.underway
+    assert "node 2" in nonfinite.to_finish[0]
+    assert not monitor.in_flight
 
 
 def drafter() -> TreeDrafter:
@@ -149,8 +160,8 @@ def test_buffers_hold_the_last_batch_and_are_read_at_any_size() -> None:
         drafter()(hidden, ids)
 
 
-def test_a_root_alone_is_a_tree_of_one() -> None:
-    tree, tables = root_alone(3, torch.device("cpu"))
+def test_a_root_only_tree_has_one_node() -> None:
+    tree, tables = root_only_tree(3, torch.device("cpu"))
     assert tree.tokens.shape == (3, 1)
     assert tree.max_depth == 0
     assert tables.next_token.tolist() == [[-1]] * 3

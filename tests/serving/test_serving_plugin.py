@@ -13,7 +13,14 @@ import pytest
 import torch
 import toy_sglang as toy
 from ddtree.kernels.round_ops import mask_cells
-from ddtree.serving.compat import PINNED, RELIED_UPON, IncompatibleSGLangError, Relied, check_release, check_signatures
+from ddtree.serving.compat import (
+    PINNED,
+    REQUIRED_SYMBOLS,
+    IncompatibleSGLangError,
+    RequiredSymbol,
+    check_release,
+    check_signatures,
+)
 
 
 def test_the_pinned_release_passes() -> None:
@@ -21,7 +28,7 @@ def test_the_pinned_release_passes() -> None:
 
 
 def test_another_release_is_refused_with_both_numbers() -> None:
-    with pytest.raises(IncompatibleSGLangError, match=r"sglang 0\.5\.23 is installed.*0\.5\.16 alone"):
+    with pytest.raises(IncompatibleSGLangError, match=r"sglang 0\.5\.23 is installed.*0\.5\.16"):
         check_release(lambda _: "0.5.23")
 
 
@@ -51,17 +58,19 @@ def a_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.usefixtures("a_module")
 def test_signatures_are_compared_by_their_parameters() -> None:
-    check_signatures((Relied("a_serving_module.called", ("one", "two")), Relied("a_serving_module.called")))
+    check_signatures(
+        (RequiredSymbol("a_serving_module.called", ("one", "two")), RequiredSymbol("a_serving_module.called"))
+    )
     with pytest.raises(IncompatibleSGLangError, match=r"called takes \(one, two\).*calls it with \(one\)"):
-        check_signatures((Relied("a_serving_module.called", ("one",)),))
+        check_signatures((RequiredSymbol("a_serving_module.called", ("one",)),))
     with pytest.raises(IncompatibleSGLangError, match=r"a_serving_module\.gone is not in this build"):
-        check_signatures((Relied("a_serving_module.gone"),))
+        check_signatures((RequiredSymbol("a_serving_module.gone"),))
     with pytest.raises(IncompatibleSGLangError, match="no_such_package"):
-        check_signatures((Relied("no_such_package.name"),))
+        check_signatures((RequiredSymbol("no_such_package.name"),))
 
 
 def test_the_table_names_each_place_once() -> None:
-    paths = [one.path for one in RELIED_UPON]
+    paths = [one.path for one in REQUIRED_SYMBOLS]
     assert len(set(paths)) == len(paths)
     assert all(path.startswith("sglang.") for path in paths)
 
@@ -81,9 +90,9 @@ def server(monkeypatch: pytest.MonkeyPatch, algorithm: str | None) -> SimpleName
 
 def test_a_verify_graph_gets_a_mask_under_ddtree_alone(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server(monkeypatch, "DDTREE")
-    assert hooks.ask_for_mask(lambda backend: (backend, False), "triton") == ("triton", True)
+    assert hooks.use_verify_mask(lambda backend: (backend, False), "triton") == ("triton", True)
     server(monkeypatch, "DFLASH")
-    assert hooks.ask_for_mask(lambda backend: (backend, False), "triton") == ("triton", False)
+    assert hooks.use_verify_mask(lambda backend: (backend, False), "triton") == ("triton", False)
 
 
 def test_rows_are_widened_for_two_verify_widths(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,9 +104,9 @@ def test_rows_are_widened_for_two_verify_widths(hooks: Any, monkeypatch: pytest.
 def test_a_request_is_judged_by_ddtree_or_by_sglang(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = SimpleNamespace(return_logprob=True, sampling_params=None)
     server(monkeypatch, "DDTREE")
-    assert "logprobs" in hooks.refuse_request(lambda *_: None, refused, True)
+    assert "logprobs" in hooks.validate_request(lambda *_: None, refused, True)
     server(monkeypatch, "DFLASH")
-    assert hooks.refuse_request(lambda *_: "stock", refused, True) == "stock"
+    assert hooks.validate_request(lambda *_: "stock", refused, True) == "stock"
 
 
 def test_the_mask_buffer_holds_trees_behind_a_full_context(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,12 +133,12 @@ def test_a_drafter_without_graphs_keeps_its_dtype(hooks: Any, monkeypatch: pytes
     drafter, target = (SimpleNamespace(is_draft_worker=is_draft) for is_draft in (True, False))
     forward_batch = SimpleNamespace(input_embeds=embeddings)
     server(monkeypatch, "DDTREE")
-    kept = hooks.keep_dtype(cast, drafter, forward_batch, None)
+    kept = hooks.keep_embedding_dtype(cast, drafter, forward_batch, None)
     assert kept["input_embeds"] is embeddings
     assert kept["get_embedding"]
-    assert hooks.keep_dtype(cast, target, forward_batch, None) is cast
+    assert hooks.keep_embedding_dtype(cast, target, forward_batch, None) is cast
     server(monkeypatch, "DFLASH")
-    assert hooks.keep_dtype(cast, drafter, forward_batch, None) is cast
+    assert hooks.keep_embedding_dtype(cast, drafter, forward_batch, None) is cast
 
 
 def test_a_graph_captured_without_the_mask_is_an_error(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,12 +148,12 @@ def test_a_graph_captured_without_the_mask_is_an_error(hooks: Any, monkeypatch: 
 
     MASK = torch.zeros(1)
     server(monkeypatch, "DDTREE")
-    hooks.require_mask(None, runner(MASK))
-    hooks.require_mask(None, runner(None, is_draft=True))
+    hooks.check_captured_mask(None, runner(MASK))
+    hooks.check_captured_mask(None, runner(None, is_draft=True))
     with pytest.raises(RuntimeError, match="without the tree mask"):
-        hooks.require_mask(None, runner(None))
+        hooks.check_captured_mask(None, runner(None))
     server(monkeypatch, "DFLASH")
-    hooks.require_mask(None, runner(None))
+    hooks.check_captured_mask(None, runner(None))
 
 
 def test_the_algorithm_has_what_the_scheduler_calls(hooks: Any) -> None:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddtree.serving.validation import refusal, refuse_arguments, refuse_block, refuse_model
+from ddtree.serving.validation import check_arguments, check_block_size, check_model, request_problem
 
 SERVED: dict[str, Any] = {
     "device": "cuda", "tp_size": 1, "pp_size": 1, "dp_size": 1, "ep_size": 1, "page_size": 1,
@@ -23,8 +23,8 @@ def arguments(**changed: Any) -> Any:
 
 
 def test_the_served_arguments_pass() -> None:
-    refuse_arguments(arguments(), TRITON)
-    refuse_arguments(arguments(page_size=None, speculative_draft_attention_backend="triton"), TRITON)
+    check_arguments(arguments(), TRITON)
+    check_arguments(arguments(page_size=None, speculative_draft_attention_backend="triton"), TRITON)
 
 
 @pytest.mark.parametrize(
@@ -41,16 +41,16 @@ def test_the_served_arguments_pass() -> None:
 )  # fmt: skip
 def test_one_argument_out_of_what_is_served_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=rf"does not serve with {name} {value!r}: .+"):
-        refuse_arguments(arguments(**{name: value}), TRITON)
+        check_arguments(arguments(**{name: value}), TRITON)
 
 
 def test_attention_without_a_tree_mask_is_refused() -> None:
     with pytest.raises(ValueError, match=r"prefill attention 'fa3'.*--attention-backend triton"):
-        refuse_arguments(arguments(), ("fa3", "triton"))
+        check_arguments(arguments(), ("fa3", "triton"))
     with pytest.raises(ValueError, match="decode attention 'flashinfer'"):
-        refuse_arguments(arguments(), ("triton", "flashinfer"))
+        check_arguments(arguments(), ("triton", "flashinfer"))
     with pytest.raises(ValueError, match="draft attention 'fa3'"):
-        refuse_arguments(arguments(speculative_draft_attention_backend="fa3"), TRITON)
+        check_arguments(arguments(speculative_draft_attention_backend="fa3"), TRITON)
 
 
 def model(attention: str = "MHA", encoder_decoder: bool = False, **text: Any) -> Any:
@@ -61,8 +61,8 @@ def model(attention: str = "MHA", encoder_decoder: bool = False, **text: Any) ->
 
 
 def test_a_full_attention_model_passes() -> None:
-    refuse_model(model(sliding_window=None))
-    refuse_model(model(sliding_window=4096, use_sliding_window=False, layer_types=["full_attention"]))
+    check_model(model(sliding_window=None))
+    check_model(model(sliding_window=4096, use_sliding_window=False, layer_types=["full_attention"]))
 
 
 @pytest.mark.parametrize(
@@ -77,17 +77,17 @@ def test_a_full_attention_model_passes() -> None:
 )
 def test_a_model_whose_cache_is_not_rows_of_tokens_is_refused(refused: Any, told: str) -> None:
     with pytest.raises(ValueError, match=f"ToyForCausalLM.*{told}"):
-        refuse_model(refused)
+        check_model(refused)
 
 
 def test_the_tree_is_at_least_as_wide_as_the_block() -> None:
-    assert refuse_block(8, 8, "folder") == 8
+    assert check_block_size(8, 8, "folder") == 8
     with pytest.raises(ValueError, match=r"the tree has 6 nodes .* fewer than the 7 drafts"):
-        refuse_block(8, 7, "folder")
+        check_block_size(8, 7, "folder")
     with pytest.raises(ValueError, match="folder names no block_size"):
-        refuse_block(None, 17, "folder")
+        check_block_size(None, 17, "folder")
     with pytest.raises(ValueError, match="block_size 1"):
-        refuse_block(1, 17, "folder")
+        check_block_size(1, 17, "folder")
 
 
 def request(sampling: dict[str, Any] | None = None, **changed: Any) -> Any:
@@ -101,7 +101,7 @@ def request(sampling: dict[str, Any] | None = None, **changed: Any) -> Any:
 
 
 def test_min_p_seed_and_bias_are_served() -> None:
-    assert refusal(request()) is None
+    assert request_problem(request()) is None
 
 
 @pytest.mark.parametrize(
@@ -121,4 +121,4 @@ def test_min_p_seed_and_bias_are_served() -> None:
     ],
 )
 def test_what_would_differ_from_node_to_node_is_refused(refused: Any, told: str) -> None:
-    assert told in (refusal(refused) or "")
+    assert told in (request_problem(refused) or "")

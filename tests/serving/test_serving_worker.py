@@ -68,16 +68,16 @@ def test_greedy_text_and_both_caches_are_those_of_one_by_one(
         assert torch.equal(worker.draft_model_runner.cache[slots], hidden)
 
 
-def test_a_broken_walk_s_token_can_be_looked_up(worker_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A walk that stops has -1 for its final token, which an embedding must never be asked for."""
+def test_the_token_of_an_aborted_request_can_be_looked_up(worker_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path that ends at non-finite logits has -1 for its final token, and an embedding has no such row."""
     worker = started(worker_module, monkeypatch, 5, 2)
-    decide = worker.judge.decide
+    sample = worker.tree_sampler.sample
 
     def stopped(*args: Any) -> Any:
-        result, _ = decide(*args)
+        result, _ = sample(*args)
         return replace(result, predict=torch.full_like(result.predict, -1)), None
 
-    monkeypatch.setattr(worker, "judge", SimpleNamespace(decide=stopped))
+    monkeypatch.setattr(worker, "tree_sampler", SimpleNamespace(sample=stopped))
     texts, _, last = served(worker, [request([1, 2, 3]), request([4])], [0, 1], 2)
     assert all(token == 0 for text in texts for token in text)
     assert last.next_draft_input.bonus_tokens.tolist() == [0, 0]

@@ -13,12 +13,11 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ddtree.backends import fused, reference, sgl
+from ddtree.backends import BACKENDS, fused, reference, sgl
 from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import SamplingParams
 from ddtree.tree import DraftTree
 
-BACKENDS = ("fused", "sgl", "reference")  # best first; "auto" takes the first that passes its self-test
 VERIFY = {"fused": fused.verify, "sgl": sgl.verify, "reference": reference.verify}
 SAMPLE = {"fused": fused.sample_requests, "sgl": sgl.sample, "reference": reference.sample}
 Result = tuple[Tensor, Tensor, Tensor]  # predict, accept_index, accept_count

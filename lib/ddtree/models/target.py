@@ -1,8 +1,9 @@
-"""A Hugging Face causal LM as the target: one pass scores a whole tree; only the accepted path keeps its KV."""
+"""Run a Hugging Face causal LM as the target: one pass scores a whole tree; only the accepted path keeps its KV."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,7 +30,10 @@ def attend(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """query [bs, heads, n, d], key and value [bs, kv_heads, keys, d], additive mask; returns [bs, n, heads, d]."""
+    """Attention whose query heads share keys without copies of them.
+
+    query [bs, heads, n, d], key and value [bs, kv_heads, keys, d], additive mask; returns [bs, n, heads, d].
+    """
     is_causal = attention_mask is None and query.shape[2] > 1 and getattr(module, "is_causal", True)
     mixed = scaled_dot_product_attention(
         query, key, value, attn_mask=attention_mask, scale=scaling, is_causal=is_causal, enable_gqa=True
@@ -38,11 +42,11 @@ def attend(
 
 
 AttentionInterface.register(SHARED_KEYS, attend)
-AttentionMaskInterface.register(SHARED_KEYS, sdpa_mask)  # whoever gives no mask gets the one sdpa would get
+AttentionMaskInterface.register(SHARED_KEYS, sdpa_mask)  # a caller without a mask gets the one sdpa would get
 
 
-def encode_message(tokenizer: Any, message: str) -> list[int]:
-    """Token ids, ready for an answer, through the tokenizer's chat template if it has one."""
+def encode_chat(tokenizer: Any, message: str) -> list[int]:
+    """Token ids of one user message, ready for an answer, through the tokenizer's chat template if it has one."""
     if tokenizer.chat_template is None:
         return list(tokenizer(message)["input_ids"])
     turns = [{"role": "user", "content": message}]
@@ -50,32 +54,25 @@ def encode_message(tokenizer: Any, message: str) -> list[int]:
 
 
 class Target:
-    """The model, its tokenizer, and the layers whose outputs the drafter reads.
+    """The model, its tokenizer, and the layers whose outputs are the drafter's features.
 
     Raises ValueError for a model whose cache cannot be compacted by a row gather (sliding-window, recurrent or
-    chunked attention layers).
+    chunked attention layers), and for feature layers that the model does not have.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, eos_ids: Sequence[int], feature_layers: Sequence[int] = ()):
-        refuse_uncompactable_cache(model.config)
+        require_full_attention(model.config)
         layers = model.config.num_hidden_layers
         if any(not 0 <= layer < layers for layer in feature_layers):
             raise ValueError(f"feature layers are {list(feature_layers)}; the target has layers 0..{layers - 1}.")
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.eos_ids = frozenset(eos_ids)
-        self._feature_layers = list(feature_layers)
-        self._captured: dict[int, Tensor] = {}
-        for layer in self._feature_layers:
-            self._decoder.layers[layer].register_forward_hook(self._capture(layer))
+        self.feature_layers = tuple(feature_layers)
 
     @property
     def device(self) -> torch.device:
         return self.model.device
-
-    @property
-    def vocab_size(self) -> int:
-        return self.output_head.out_features
 
     @property
     def embedding(self) -> Any:
@@ -85,13 +82,9 @@ class Target:
     def output_head(self) -> Any:
         return self.model.get_output_embeddings()
 
-    @property
-    def _decoder(self) -> Any:
-        return self.model.get_decoder()
-
     def encode(self, message: str) -> list[int]:
-        """Token ids of one user message, ready for an answer, through the model's chat template if it has one."""
-        return encode_message(self.tokenizer, message)
+        """`encode_chat` with the model's own tokenizer."""
+        return encode_chat(self.tokenizer, message)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of an answer, without special tokens."""
@@ -101,19 +94,57 @@ class Target:
         """Prefill all but the last token of each prompt; `room` is how many tokens may follow a prompt."""
         return TargetSession(self, prompts, room)
 
-    def _capture(self, layer: int) -> Any:
-        def hook(_module: nn.Module, _args: tuple, output: Any) -> None:
-            self._captured[layer] = output[0] if isinstance(output, tuple) else output
+    def score(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: RowCache
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Logits [bs, n, V] of one pass over `tokens` (int64 [bs, n]), and each feature layer's output [bs, n, hidden].
 
-        return hook
+        `mask` is additive, [bs, 1, n, keys]; the pass appends n rows to `cache`.
+        """
+        with self._feature_outputs() as outputs:
+            logits = self._run(self.model, tokens, positions, mask, cache).logits
+        return logits, outputs
 
-    def captured(self) -> list[Tensor]:
-        """Outputs of the feature layers in the last pass, each [bs, n, hidden]."""
-        return [self._captured[layer] for layer in self._feature_layers]
+    def prefill(self, tokens: Tensor, positions: Tensor, mask: Tensor, cache: RowCache) -> list[Tensor]:
+        """`score` without the logits: only each feature layer's output."""
+        with self._feature_outputs() as outputs:
+            self._run(self.model.get_decoder(), tokens, positions, mask, cache)
+        return outputs
+
+    @staticmethod
+    def _run(module: Any, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: RowCache) -> Any:
+        return module(
+            input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+        )
+
+    @contextmanager
+    def _feature_outputs(self) -> Iterator[list[Tensor]]:
+        """Collect the feature layers' outputs of the pass run inside, in the order of `feature_layers`.
+
+        Hooks are there during the pass only, so nothing is kept by the model, or hooked twice by a second Target.
+        """
+        outputs: list[Any] = [None] * len(self.feature_layers)
+        layers = self.model.get_decoder().layers
+        handles = [
+            layers[layer].register_forward_hook(_store_output(outputs, place))
+            for place, layer in enumerate(self.feature_layers)
+        ]
+        try:
+            yield outputs
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _store_output(outputs: list[Any], place: int) -> Any:
+    def hook(_module: nn.Module, _args: tuple, output: Any) -> None:
+        outputs[place] = output[0] if isinstance(output, tuple) else output
+
+    return hook
 
 
 class TargetSession:
-    """One batch in progress: committed KV of each row, and the features the drafter has not read yet."""
+    """One batch in progress: committed KV of each row, and the features of the last tree pass."""
 
     def __init__(self, target: Target, prompts: Sequence[Sequence[int]], room: int) -> None:
         longest = max(len(prompt) for prompt in prompts)
@@ -122,7 +153,7 @@ class TargetSession:
             raise ValueError(
                 f"a prompt of {longest} tokens and {room} more need {longest + room} positions; the model has {limit}."
             )
-        _refuse_foreign_ids(prompts, target.embedding.num_embeddings)
+        _check_token_ids(prompts, target.embedding.num_embeddings)
         self._target = target
         self.cache = RowCache(target.model.config.num_hidden_layers, len(prompts), longest + room, target.device)
         self._hidden: list[Tensor] = []  # [bs, q, hidden] of each feature layer in the last tree pass
@@ -134,7 +165,7 @@ class TargetSession:
         return self.cache.lengths
 
     def mask(self, tree: DraftTree) -> Tensor | None:
-        """The additive mask of a pass over `tree`, or None for one row of one node, which sees everything."""
+        """The additive mask of a pass over `tree`, or None for one row of one node, which attends to every key."""
         if tree.batch_size == 1 and tree.width == 1:
             return None
         key_len = self.cache.longest + tree.width
@@ -142,20 +173,12 @@ class TargetSession:
 
     @torch.inference_mode()
     def verify(self, tree: DraftTree, mask: Tensor | None = None) -> Tensor:
-        """Score every node in one pass: logits [bs, q, V]; row i judges the children of node i.
+        """Score every node in one pass: logits [bs, q, V]; row i is the distribution of node i's children.
 
-        `mask` is what `mask(tree)` gives, for a caller that wants to time it apart.
+        `mask` is what `mask(tree)` gives, for a caller that times it separately.
         """
         mask = self.mask(tree) if mask is None else mask
-        positions = tree_positions(tree, self.prefix_len)
-        logits = self._target.model(
-            input_ids=tree.tokens,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=self.cache,
-            use_cache=True,
-        ).logits
-        self._hidden = self._target.captured()  # another session may run a pass before this one commits
+        logits, self._hidden = self._target.score(tree.tokens, tree_positions(tree, self.prefix_len), mask, self.cache)
         return logits
 
     @torch.inference_mode()
@@ -167,13 +190,13 @@ class TargetSession:
         """
         self.cache.keep(commit.path, commit.lengths, lengths)
         path = commit.path.clamp(min=0)
-        if not self._target._feature_layers:
+        if not self._target.feature_layers:
             return torch.zeros(*path.shape, 0, device=path.device)
         rows = [hidden.gather(1, path[:, :, None].expand(-1, -1, hidden.shape[-1])) for hidden in self._hidden]
         return torch.cat(rows, dim=-1)
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these batch rows alone (int64 [n])."""
+        """Keep only these batch rows (int64 [n])."""
         self.cache.select(rows)
 
     @torch.inference_mode()
@@ -183,31 +206,27 @@ class TargetSession:
         The last token is left out because it becomes the first tree's root, whose KV the verify pass writes.
         """
         target = self._target
+        device, dtype = target.device, target.model.dtype
         counts = [len(prompt) - 1 for prompt in prompts]
-        n = max(counts)
-        lengths = torch.tensor(counts, device=target.device)
+        bs, n = len(prompts), max(counts)
+        lengths = torch.tensor(counts, device=device)
         if n == 0:
-            hidden = len(target._feature_layers) * target.model.config.hidden_size
-            return torch.zeros(len(prompts), 0, hidden, dtype=target.model.dtype, device=target.device), lengths
+            width = len(target.feature_layers) * target.model.config.hidden_size
+            return torch.zeros(bs, 0, width, dtype=dtype, device=device), lengths
         padded = [[*prompt[:-1], *[0] * (n - count)] for prompt, count in zip(prompts, counts, strict=True)]
-        steps = torch.arange(n, device=target.device)
-        blocked = torch.full(
-            (n, n), torch.finfo(target.model.dtype).min, dtype=target.model.dtype, device=target.device
-        )
-        target._decoder(
-            input_ids=torch.tensor(padded, device=target.device),
-            attention_mask=blocked.triu(diagonal=1).expand(len(prompts), 1, n, n),  # padding stands after what is real
-            position_ids=steps.expand(len(prompts), n),
-            past_key_values=self.cache,
-            use_cache=True,
+        causal = torch.full((n, n), torch.finfo(dtype).min, dtype=dtype, device=device).triu(diagonal=1)
+        outputs = target.prefill(
+            torch.tensor(padded, device=device),
+            torch.arange(n, device=device).expand(bs, n),
+            causal.expand(bs, 1, n, n),  # padding comes after a prompt's own tokens, so they do not attend to it
+            self.cache,
         )
         self.cache.advance(lengths)
-        features = torch.cat(target.captured(), dim=-1) if target._feature_layers else torch.zeros(len(prompts), n, 0)
-        return features, lengths
+        return torch.cat(outputs, dim=-1) if outputs else torch.zeros(bs, n, 0), lengths
 
 
-def _refuse_foreign_ids(prompts: Sequence[Sequence[int]], vocab: int) -> None:
-    """ValueError for an id the embedding has no row for: a GPU would end in an assertion that ends the process."""
+def _check_token_ids(prompts: Sequence[Sequence[int]], vocab: int) -> None:
+    """Raises ValueError for an id without a row in the embedding: on a GPU an assertion would end the process."""
     for number, prompt in enumerate(prompts):
         for place, token in enumerate(prompt):
             if not 0 <= token < vocab:
@@ -216,14 +235,14 @@ def _refuse_foreign_ids(prompts: Sequence[Sequence[int]], vocab: int) -> None:
                 )
 
 
-def refuse_uncompactable_cache(config: Any) -> None:
-    """ValueError unless every layer is full attention, whose KV rows can be gathered one by one.
+def require_full_attention(config: Any) -> None:
+    """Raises ValueError unless every layer is full attention, whose KV rows can be gathered one by one.
 
-    A config is enough: nothing here needs weights.
+    Reads the config only, so a caller can check it before weights load.
     """
     if _is_recurrent(config):
         raise ValueError(
-            f"the target is of the recurrent kind {config.model_type}; its state cannot be taken back to the accepted "
+            f"the target is of the recurrent kind {config.model_type}; its state cannot be rolled back to the accepted "
             "path, and a tree is committed by gathering KV rows. Use a full-attention model."
         )
     kinds = set(getattr(config, "layer_types", None) or [_kind_of_every_layer(config)])
@@ -235,7 +254,7 @@ def refuse_uncompactable_cache(config: Any) -> None:
 
 
 def _is_recurrent(config: Any) -> bool:
-    """Whether transformers itself says that this model's state cannot be rolled back."""
+    """Whether transformers marks the model's class as one whose state cannot be rolled back."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
@@ -243,7 +262,7 @@ def _is_recurrent(config: Any) -> bool:
 
 
 def _kind_of_every_layer(config: Any) -> str:
-    """What transformers' own cache assumes of a config that does not list its layers."""
+    """The kind that transformers' own cache assumes for a config without `layer_types`."""
     if getattr(config, "sliding_window", None) is not None:
         return "sliding_attention"
     if getattr(config, "attention_chunk_size", None) is not None:

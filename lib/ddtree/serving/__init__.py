@@ -1,1 +1,1 @@
-"""DDTREE as a speculative algorithm of stock SGLang, not a file of which is edited, and a client that measures it."""
+"""DDTREE as a speculative algorithm of stock SGLang: a plugin that edits no file of SGLang."""

@@ -1,12 +1,12 @@
-"""What SGLang calls in each of its processes, found by the package's entry point `sglang.srt.plugins`."""
+"""Register DDTREE with SGLang, which calls `register` in each of its processes (entry point `sglang.srt.plugins`)."""
 
 from __future__ import annotations
 
 
 def register() -> None:
-    """Make DDTREE known to SGLang. Called twice it does nothing more.
+    """Make DDTREE known to SGLang; a second call does nothing.
 
-    Raises IncompatibleSGLangError for any SGLang but the pinned one, and registers nothing then.
+    Raises IncompatibleSGLangError for any SGLang other than the pinned release, and then registers nothing.
     """
     from ddtree.serving.compat import check_release, check_signatures
 
@@ -14,11 +14,10 @@ def register() -> None:
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
     from sglang.srt.speculative.spec_registry import get_spec
 
-    from ddtree.serving import algorithm
-    from ddtree.serving.algorithm import NAME, DDTreeAlgorithm, create_worker
+    from ddtree.serving.algorithm import NAME, DDTreeAlgorithm, create_worker, register_hooks
 
     if get_spec(NAME) is not None:
         return
     check_signatures()
     SpeculativeAlgorithm.register(NAME, supports_overlap=True, spec_class=DDTreeAlgorithm)(create_worker)
-    algorithm.install()
+    register_hooks()

@@ -1,12 +1,12 @@
-"""From the drafter's hidden rows to a tree, its tables and what its nodes see, in buffers that a CUDA graph fills.
+"""Build a batch's draft trees, their tables and visibility from the drafter's hidden rows.
 
-Invariant: nothing here waits for the device or depends on a value of it, so the whole of it is captured behind the
-drafter's own forward, and a batch that no graph fits runs the same lines.
-"""
+Nothing here waits for the device or depends on a value on it. So a CUDA graph captures all of it behind the drafter's
+forward and fills buffers, and a batch without a graph runs the same lines."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from ddtree.tree import DraftTree, build_tree
 
 
 @dataclass(frozen=True, slots=True)
-class Drafted:
+class DraftedBatch:
     """A batch's trees and what the verify needs of them."""
 
     tree: DraftTree
@@ -24,12 +24,32 @@ class Drafted:
     visible: Tensor  # bool [bs, q, q]
 
     @classmethod
-    def of(cls, tree: DraftTree) -> Drafted:
+    def of(cls, tree: DraftTree) -> DraftedBatch:
         return cls(tree, compile_retrieve(tree), tree_visibility(tree))
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> DraftedBatch:
+        """The batch with `change` applied to each of its tensors, whose first dimension is the batch."""
+        tree, tables = self.tree, self.tables
+        return DraftedBatch(
+            DraftTree(
+                tokens=change(tree.tokens),
+                parents=change(tree.parents),
+                depths=change(tree.depths),
+                node_logws=change(tree.node_logws),
+                sizes=change(tree.sizes),
+                max_depth=tree.max_depth,
+            ),
+            RetrieveTables(
+                index=change(tables.index),
+                next_token=change(tables.next_token),
+                next_sibling=change(tables.next_sibling),
+            ),
+            change(self.visible),
+        )
 
 
 class TreeDrafter:
-    """Row 0 of a block is the root, rows 1.. are the drafts' positions; the target's head gives their logits.
+    """Row 0 of a block is the root, the next rows are the drafted positions; the target's head gives their logits.
 
     Args:
         head: [V, hidden], the target's output embedding, floating point.
@@ -42,22 +62,22 @@ class TreeDrafter:
         self.budget = budget
         self.topk_cap = topk_cap
         self.temperature = temperature
-        self.filled: Drafted | None = None
+        self._buffers: DraftedBatch | None = None
 
-    def reserve(self, most: int) -> None:
-        """Buffers for batches of up to `most` requests, which graphs captured from now on fill."""
-        one = torch.zeros(self.block, self.head.shape[1], dtype=self.head.dtype, device=self.head.device)
+    def reserve(self, max_batch_size: int) -> None:
+        """Allocate the buffers, for batches of up to `max_batch_size` requests, that graphs captured later fill."""
+        block = torch.zeros(self.block, self.head.shape[1], dtype=self.head.dtype, device=self.head.device)
         root = torch.zeros(1, dtype=torch.int64, device=self.head.device)
-        self.filled = _enlarged(self.draft(one, root), most)
+        self._buffers = _enlarged(self.draft(block, root), max_batch_size)
 
     @torch.no_grad()
-    def draft(self, hidden: Tensor, roots: Tensor) -> Drafted:
+    def draft(self, hidden: Tensor, roots: Tensor) -> DraftedBatch:
         """`hidden` [bs * block, hidden], `roots` int64 [bs]."""
         rows = hidden.view(-1, self.block, hidden.shape[-1])[:, 1:].to(self.head.dtype)
-        return Drafted.of(
+        return DraftedBatch.of(
             build_tree(
                 rows @ self.head.T,
-                roots.contiguous(),  # a block's first column has the block's stride; kernels read one after another
+                roots.contiguous(),  # a view of the first column has the block's stride; kernels read stride 1
                 budget=self.budget,
                 topk_cap=self.topk_cap,
                 draft_temperature=self.temperature,
@@ -66,60 +86,30 @@ class TreeDrafter:
 
     def __call__(self, hidden: Tensor, input_ids: Tensor) -> None:
         """What a graph runs behind the drafter's forward: fill the buffers' first rows."""
-        if self.filled is None:
+        if self._buffers is None:
             raise RuntimeError("TreeDrafter.reserve must be called before a graph is captured.")
         roots = input_ids.view(-1, self.block)[:, 0]
-        for kept, new in zip(_changing(self.filled), _changing(self.draft(hidden, roots)), strict=True):
-            kept[: len(roots)].copy_(new)
+        drafted = self.draft(hidden, roots)
+        for buffer, new in zip(_varying_tensors(self._buffers), _varying_tensors(drafted), strict=True):
+            buffer[: len(roots)].copy_(new)
 
-    def read(self, batch_size: int) -> Drafted:
-        """The first `batch_size` trees of the last replay; views, so use them before the next one."""
-        if self.filled is None:
+    def read(self, batch_size: int) -> DraftedBatch:
+        """The first `batch_size` trees of the last replay, as views: use them before the next one."""
+        if self._buffers is None:
             raise RuntimeError("TreeDrafter.reserve must be called before its buffers are read.")
-        tree, tables = self.filled.tree, self.filled.tables
-        return Drafted(
-            DraftTree(
-                tokens=tree.tokens[:batch_size],
-                parents=tree.parents[:batch_size],
-                depths=tree.depths[:batch_size],
-                node_logws=tree.node_logws[:batch_size],
-                sizes=tree.sizes[:batch_size],
-                max_depth=tree.max_depth,
-            ),
-            RetrieveTables(
-                index=tables.index[:batch_size],
-                next_token=tables.next_token[:batch_size],
-                next_sibling=tables.next_sibling[:batch_size],
-            ),
-            self.filled.visible[:batch_size],
-        )
+        return self._buffers.map(lambda tensor: tensor[:batch_size])
 
 
-def _enlarged(drafted: Drafted, most: int) -> Drafted:
-    def room(tensor: Tensor) -> Tensor:
-        return tensor.new_zeros(most, *tensor.shape[1:])
-
-    tree, tables = drafted.tree, drafted.tables
-    return Drafted(
-        DraftTree(
-            tokens=room(tree.tokens),
-            parents=room(tree.parents),
-            depths=room(tree.depths),
-            node_logws=room(tree.node_logws),
-            sizes=room(tree.sizes),
-            max_depth=tree.max_depth,
-        ),
-        RetrieveTables(
-            index=torch.arange(most * tree.width, device=tree.tokens.device).view(most, tree.width),
-            next_token=room(tables.next_token),
-            next_sibling=room(tables.next_sibling),
-        ),
-        room(drafted.visible),
-    )
+def _enlarged(drafted: DraftedBatch, batch_size: int) -> DraftedBatch:
+    """Zeros in the shapes of `drafted` for `batch_size` requests, and the index of such a batch."""
+    empty = drafted.map(lambda tensor: tensor.new_zeros(batch_size, *tensor.shape[1:]))
+    width = drafted.tree.width
+    index = torch.arange(batch_size * width, device=empty.tables.index.device).view(batch_size, width)
+    return replace(empty, tables=replace(empty.tables, index=index))
 
 
-def _changing(drafted: Drafted) -> list[Tensor]:
-    """All but `tables.index`, which is the same in every round."""
+def _varying_tensors(drafted: DraftedBatch) -> list[Tensor]:
+    """All tensors of a batch except `tables.index`, which is the same in every round."""
     tree, tables = drafted.tree, drafted.tables
     return [
         tree.tokens,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from ddtree.backends import BackendName
 from ddtree.workbook.params_validation import (
     YamlError,
     candidates,
@@ -56,7 +57,7 @@ TopP = Annotated[float, Field(gt=0, le=1, description="probability mass kept by 
 MinP = Annotated[float, Field(ge=0, le=1, description="tokens below this share of the likeliest are dropped; 0 is off")]
 Bootstrap = Annotated[int, Field(ge=100, le=100_000, description="resamples for the intervals")]
 Backend = Annotated[
-    Literal["auto", "fused", "sgl", "reference"],
+    Literal["auto", BackendName],
     Field(description='verify backend; "auto" is the best that proved itself here'),
 ]
 

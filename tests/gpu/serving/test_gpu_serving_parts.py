@@ -1,4 +1,4 @@
-"""The parts of a serving round on a GPU: trees from the drafter's graph, moved rows, coins and the judge."""
+"""The parts of a serving round on a GPU: trees from the drafter's graph, moved rows, coins and the sampler."""
 
 from types import SimpleNamespace
 
@@ -17,8 +17,9 @@ from ddtree.kernels.round_ops import (
     write_tree_mask_on_device,
 )
 from ddtree.kernels.tree_attention import tree_attention
-from ddtree.serving.sampler import ALL, Judge, on_host
-from ddtree.serving.tree_drafter import Drafted, TreeDrafter
+from ddtree.serving.sampler import TOP_K_ALL as ALL
+from ddtree.serving.sampler import TreeSampler, sampling_params
+from ddtree.serving.tree_drafter import DraftedBatch, TreeDrafter
 from ddtree.verify import sample_tree
 from torch import Tensor
 
@@ -56,7 +57,7 @@ def blocks(seed: int, batch: int = BATCH) -> tuple[Tensor, Tensor]:
     return torch.randn(batch * BLOCK, HIDDEN, device="cuda", generator=rng) * 0.3, ids
 
 
-def parts(drafted: Drafted) -> list[Tensor]:
+def parts(drafted: DraftedBatch) -> list[Tensor]:
     tree, tables = drafted.tree, drafted.tables
     return [tree.tokens, tree.parents, tree.depths, tree.sizes, tables.next_token, tables.next_sibling, drafted.visible]
 
@@ -145,7 +146,7 @@ def test_a_request_s_attention_is_its_own_in_every_batch() -> None:
 
 
 @pytest.mark.skipif(missing("cuda") is not None, reason="the fused backend cannot run here")
-def test_the_judge_decides_a_mixed_batch_as_the_reference() -> None:
+def test_the_sampler_samples_a_mixed_batch_as_the_reference() -> None:
     hidden, ids = blocks(5)
     drafted = a_drafter().draft(hidden, ids[:, 0])
     logits = 3 * torch.randn(BATCH, WIDTH, VOCAB, device="cuda", generator=torch.Generator("cuda").manual_seed(6))
@@ -162,8 +163,8 @@ def test_the_judge_decides_a_mixed_batch_as_the_reference() -> None:
         top_ps=column("top_p", torch.float32), min_ps=column("min_p", torch.float32), is_all_greedy=False,
     )  # fmt: skip
     coins = round_coins(torch.arange(BATCH, device="cuda"), torch.arange(BATCH, device="cuda"), WIDTH)
-    got, status = Judge("fused").decide(drafted.tree, drafted.tables, logits, sampling, requests, coins)
-    right = sample_tree(drafted.tree, drafted.tables, logits, on_host(requests), *coins, backend="reference")
+    got, status = TreeSampler("fused").sample(drafted.tree, drafted.tables, logits, sampling, requests, coins)
+    right = sample_tree(drafted.tree, drafted.tables, logits, sampling_params(requests), *coins, backend="reference")
     assert status is not None
     assert not bool(status.any())
     assert torch.equal(got.accept_index, right.accept_index)

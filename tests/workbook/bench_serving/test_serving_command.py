@@ -123,9 +123,9 @@ def test_folders_are_taken_as_they_are_and_names_looked_up(tmp_path: Path) -> No
     (tmp_path / "smollm2-135m").symlink_to(room.target)
     linked = room.params(target=str(tmp_path / "smollm2-135m"))
     assert source_folders(linked)[0].name == "smollm2-135m", "a command shows the name that was given"
-    with pytest.raises(FileNotFoundError, match='model "no-such-model" is no folder here'):
+    with pytest.raises(FileNotFoundError, match='model "no-such-model" is neither a local folder'):
         source_folders(room.params(target="no-such-model"))
-    with pytest.raises(FileNotFoundError, match='drafter "no-such-drafter" is no folder here'):
+    with pytest.raises(FileNotFoundError, match='drafter "no-such-drafter" is neither a local folder'):
         source_folders(room.params(drafter="no-such-drafter"))
 
 

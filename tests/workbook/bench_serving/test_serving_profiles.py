@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from ddtree.serving.validation import NEEDS, refuse_arguments, refuse_model
+from ddtree.serving.validation import REQUIREMENTS, check_arguments, check_model
 from ddtree.workbook.params import ServingParams
 from ddtree.workbook.paths import project_root
 
@@ -33,14 +33,14 @@ def test_kimi_is_valid_and_says_that_it_was_never_run() -> None:
 
 
 def test_the_plugin_refuses_kimi_for_the_reasons_that_its_profile_names() -> None:
-    tp = next(need for need in NEEDS if need.argument == "tp_size")
-    assert not tp.right(ServingParams.from_yaml(KIMI).tp)
-    before = [need.argument for need in NEEDS[: NEEDS.index(tp)]]
+    tp = next(requirement for requirement in REQUIREMENTS if requirement.argument == "tp_size")
+    assert not tp.accepts(ServingParams.from_yaml(KIMI).tp)
+    before = [requirement.argument for requirement in REQUIREMENTS[: REQUIREMENTS.index(tp)]]
     with pytest.raises(ValueError, match="tp_size 8: tensor parallelism"):
-        refuse_arguments(SimpleNamespace(tp_size=8, **dict.fromkeys(before, "cuda")), ("triton", "triton"))
+        check_arguments(SimpleNamespace(tp_size=8, **dict.fromkeys(before, "cuda")), ("triton", "triton"))
     config = SimpleNamespace(architectures=["KimiK25ForConditionalGeneration"])
     mla = SimpleNamespace(
         attention_arch=SimpleNamespace(name="MLA"), hf_config=config, hf_text_config=SimpleNamespace()
     )
     with pytest.raises(ValueError, match="attention is MLA"):
-        refuse_model(mla)
+        check_model(mla)

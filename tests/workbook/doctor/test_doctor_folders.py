@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from ddtree.models.download_cache import filled
+from ddtree.models.download_cache import get_or_create
 from ddtree.workbook.doctor.checks import (
     Kernelspec,
     asset_folder,
@@ -45,13 +45,13 @@ def test_model_that_was_never_fetched(cache: Path) -> None:
 
 
 def test_whole_model(cache: Path) -> None:
-    filled(MODEL, fill)
+    get_or_create(MODEL, fill)
     assert examine_target(target_entry(MODEL)).state == "ok"
 
 
 @pytest.mark.parametrize(("contents", "words"), [(b"weigh", "has 5 bytes, expected 7"), (b"wEights", "has sha256")])
 def test_damaged_model_asks_for_verify(cache: Path, contents: bytes, words: str) -> None:
-    (filled(MODEL, fill) / "model.safetensors").write_bytes(contents)
+    (get_or_create(MODEL, fill) / "model.safetensors").write_bytes(contents)
     finding = examine_target(target_entry(MODEL))
     assert (finding.state, finding.remedy) == ("missing", f"ddtree fetch --verify {MODEL}")
     assert words in finding.detail
@@ -64,8 +64,8 @@ def test_drafter_that_ships_is_whole_without_a_cache(cache: Path) -> None:
 
 def test_damaged_restored_drafter_asks_for_verify(cache: Path) -> None:
     name = f"{MODEL}-dflash-0123456789ab"
-    (filled(name, fill) / "model.safetensors").unlink()
-    filled(f"{MODEL}-dflash", fill)  # an entry of another kind is not looked at
+    (get_or_create(name, fill) / "model.safetensors").unlink()
+    get_or_create(f"{MODEL}-dflash", fill)  # an entry of another kind is not looked at
     entries = drafter_entries(MODEL)
     assert [entry.name for entry in entries] == [name]
     finding = examine_drafter(MODEL, asset_folder(MODEL), entries)

@@ -14,10 +14,10 @@ def encoded(messages: Sequence[str], target: Path) -> list[list[int]]:
     """One user message each, ready for an answer, through the chat template of the tokenizer in `target`, if any."""
     from transformers import AutoTokenizer
 
-    from ddtree.models.target import encode_message  # imports transformers
+    from ddtree.models.target import encode_chat  # imports transformers
 
     tokenizer: Any = AutoTokenizer.from_pretrained(target, local_files_only=True, trust_remote_code=False)
-    return [encode_message(tokenizer, message) for message in messages]
+    return [encode_chat(tokenizer, message) for message in messages]
 
 
 Method = Literal["plain", "dflash", "ddtree"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from ddtree.models.download_cache import cache_folder, damage
+from ddtree.models.download_cache import cache_folder, corruption
 from ddtree.models.weights import damaged_weights
 from ddtree.models.zoo import ASSETS, ZOO
 from ddtree.verify import BackendStatus
@@ -192,14 +192,14 @@ class CacheEntry:
 def target_entry(model: str) -> CacheEntry:
     """The target of a zoo model, with the contents of its files checked."""
     folder = cache_folder() / model
-    return CacheEntry(model, folder.is_dir(), damage(folder, hashes=True) if folder.is_dir() else None)
+    return CacheEntry(model, folder.is_dir(), corruption(folder, hashes=True) if folder.is_dir() else None)
 
 
 def drafter_entries(model: str) -> list[CacheEntry]:
     """What was restored from the drafter's asset; a cache may hold the drafters of several releases."""
     pattern = f"{ZOO[model].drafter_asset}-{'[0-9a-f]' * 12}"
     folders = sorted(path for path in cache_folder().glob(pattern) if path.is_dir())
-    return [CacheEntry(folder.name, True, damage(folder, hashes=True)) for folder in folders]
+    return [CacheEntry(folder.name, True, corruption(folder, hashes=True)) for folder in folders]
 
 
 def examine_target(entry: CacheEntry) -> Finding:
