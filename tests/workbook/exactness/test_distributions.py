@@ -1,4 +1,4 @@
-"""The exact law of one verify call against fractions worked out node by node, apart from the library."""
+"""The exact distributions of one verify call against fractions worked out node by node, apart from the library."""
 
 from collections import defaultdict
 from fractions import Fraction
@@ -8,12 +8,12 @@ import pytest
 import torch
 from ddtree.retrieve import compile_retrieve
 from ddtree.tree import DraftTree
-from ddtree.workbook.exactness.distributions import FixedTree, exact_law
+from ddtree.workbook.exactness.distributions import FixedTree, exact_distributions
 from oracles import random_lists, right_law, sixteenths
 
 
 def by_hand(fixed: FixedTree, parts: np.ndarray) -> tuple[dict, dict, dict]:
-    """First token, second token by first child, and accepted count, summed over the enumerated whole law."""
+    """First token, second token by first child, and accepted count, summed over the enumerated whole distribution."""
     tree = DraftTree.from_parents([fixed.tokens], [_parents(fixed)], [list(range(0, -len(fixed.tokens), -1))])
     first: dict[int, Fraction] = defaultdict(Fraction)
     second: dict[int, dict[int, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
@@ -36,7 +36,7 @@ def _parents(fixed: FixedTree) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_law_is_the_enumerated_one(seed: int) -> None:
+def test_distributions_are_the_enumerated_ones(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tokens, parents, weights = random_lists(rng, int(rng.integers(1, 9)), 5)
     parts = sixteenths(rng, len(tokens), 5)
@@ -44,12 +44,12 @@ def test_law_is_the_enumerated_one(seed: int) -> None:
     probs = torch.ones(1, len(tokens) + 2, 5)
     probs[0, : len(tokens)] = torch.from_numpy(parts / 16)
     fixed = FixedTree.of(tree, compile_retrieve(tree), probs)
-    law = exact_law(fixed)
+    exact = exact_distributions(fixed)
     first, second, accepted = by_hand(fixed, parts)
-    assert law.first == pytest.approx([float(first[token]) for token in range(5)])
-    assert law.accepted == pytest.approx([float(accepted[d]) for d in range(len(law.accepted))])
-    assert len(law.accepted) == int(tree.depths.max()) + 1
-    for child, row in law.second.items():
+    assert exact.first == pytest.approx([float(first[token]) for token in range(5)])
+    assert exact.accepted == pytest.approx([float(accepted[d]) for d in range(len(exact.accepted))])
+    assert len(exact.accepted) == int(tree.depths.max()) + 1
+    for child, row in exact.second.items():
         found = second[tokens[child]]
         if found:
             total = sum(found.values())
@@ -65,10 +65,10 @@ def test_fork_by_hand() -> None:
     fixed = FixedTree.of(tree, compile_retrieve(tree), probs)
     assert fixed.children == [[1, 2], [3], [], []]
     assert fixed.draft_probs == pytest.approx([1, np.exp(-0.5), np.exp(-1), np.exp(-0.4)])
-    law = exact_law(fixed)
-    assert law.accepted == pytest.approx([0.2, 0.5, 0.3])
-    assert set(law.second) == {1, 2}
-    assert law.second[1] == pytest.approx([0, 0, 0.6, 0, 0, 0, 0, 0.4, 0, 0])
+    exact = exact_distributions(fixed)
+    assert exact.accepted == pytest.approx([0.2, 0.5, 0.3])
+    assert set(exact.second) == {1, 2}
+    assert exact.second[1] == pytest.approx([0, 0, 0.6, 0, 0, 0, 0, 0.4, 0, 0])
 
 
 def test_padding_and_other_rows_are_left_out() -> None:

@@ -1,4 +1,4 @@
-"""Draws of a proof are the shipped verify's, token for token; each control breaks the law as the field saw it break."""
+"""Draws of the suite are the shipped verify's, token for token; each control is wrong by the right amount."""
 
 from dataclasses import replace
 
@@ -8,11 +8,19 @@ import torch
 from ddtree.retrieve import compile_retrieve
 from ddtree.tree import DraftTree
 from ddtree.verify import backend_report
-from ddtree.workbook.exactness.distributions import CONTROLS, TARGET_ONLY, Draws, FixedTree, draw, exact_law, replay
+from ddtree.workbook.exactness.distributions import (
+    NEGATIVE_CONTROLS,
+    TARGET_ONLY,
+    Draws,
+    FixedTree,
+    draw,
+    exact_distributions,
+    replay,
+)
 from oracles import random_lists
 
 USABLE = [status.name for status in backend_report("cpu") if status.usable]
-CONTROL = {rule.name: rule for rule in CONTROLS}
+CONTROL = {rule.name: rule for rule in NEGATIVE_CONTROLS}
 
 
 def coins(seed: int, n: int, width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -71,7 +79,7 @@ def test_coins_on_a_running_sum_are_decided_as_the_shipped_verify_decides() -> N
 
 def test_a_different_rule_does_not_replay() -> None:
     """Or the test above could not fail."""
-    wrong_by_rule = [rule for rule in CONTROLS if replace(rule, name=TARGET_ONLY.name) != TARGET_ONLY]
+    wrong_by_rule = [rule for rule in NEGATIVE_CONTROLS if replace(rule, name=TARGET_ONLY.name) != TARGET_ONLY]
     assert len(wrong_by_rule) == 4, "one control is wrong by the rows that it is given"
     for rule in wrong_by_rule:
         found = []
@@ -98,8 +106,8 @@ def shares(rule_name: str, p: list[float], children: list[int], q: list[float] |
 @pytest.mark.parametrize(
     ("rule", "p", "children", "q", "wrong"),
     [
-        # accept favourite 0 with .6/.8, else draw from what is left
-        ("min(1, p/q) on favourites", [0.6, 0.4], [0], [0.8], [0.75, 0.25]),
+        # accept top-1 token 0 with .6/.8, else draw from what is left
+        ("min(1, p/q) on top-k", [0.6, 0.4], [0], [0.8], [0.75, 0.25]),
         ("rejected children left in", [0.5, 0.3, 0.2], [0], None, [0.75, 0.15, 0.10]),
         # rejection means coin >= .5, so the draw from (.6, .4) reads its upper half: .1 of 1 -> .2 - .4 = token 1
         ("one coin for both draws", [0.5, 0.3, 0.2], [0], None, [0.5, 0.1, 0.4]),
@@ -114,11 +122,11 @@ def test_control_is_wrong_by_the_right_amount(
     assert shares("target-only", p, children, q) == pytest.approx(p, abs=0.006)
 
 
-def test_draws_are_counted_where_the_law_counts_them() -> None:
+def test_draws_are_counted_where_the_exact_distribution_counts_them() -> None:
     tree, fixed = random_case(3)
-    law = exact_law(fixed)
+    exact = exact_distributions(fixed)
     drawn = draw(TARGET_ONLY, fixed, *coins(5, 100_000, tree.width))
-    assert np.bincount(drawn.accepted, minlength=len(law.accepted)) / 1e5 == pytest.approx(law.accepted, abs=0.008)
+    assert np.bincount(drawn.accepted, minlength=len(exact.accepted)) / 1e5 == pytest.approx(exact.accepted, abs=0.008)
     assert ((drawn.child > 0) == (drawn.accepted > 0)).all()
     assert ((drawn.second >= 0) == (drawn.child > 0)).all()
     for child in fixed.children[0]:

@@ -1,10 +1,10 @@
-"""Tables of a proof: the weakest setting of each line, and controls that say whether they were rejected."""
+"""Tables of a suite: the weakest setting of each line, and controls that say whether they were rejected."""
 
 import re
 
 import pandas as pd
-from ddtree.workbook.exactness.suite import Proof
-from ddtree.workbook.exactness.tables import controls_table, laws_table
+from ddtree.workbook.exactness.suite import SuiteResult
+from ddtree.workbook.exactness.tables import distributions_table, negative_controls_table
 
 
 def row(rule: str, law: str, tree: str, p: float, tv: float, found: float, draws: int = 1000) -> dict[str, object]:
@@ -29,8 +29,8 @@ def row(rule: str, law: str, tree: str, p: float, tv: float, found: float, draws
     }
 
 
-PROOF = Proof(
-    laws=pd.DataFrame(
+RESULT = SuiteResult(
+    tests=pd.DataFrame(
         [
             row("target-only", "first token", "chain", 0.2, 0.01, 0.05),
             row("target-only", "first token", "tree 16/4", 0.1, 0.004, 0.06, draws=800),
@@ -50,15 +50,15 @@ def texts(html: str) -> list[str]:
 
 
 def test_a_line_is_the_weakest_of_its_settings() -> None:
-    found = texts(laws_table(PROOF).to_html())
+    found = texts(distributions_table(RESULT).to_html())
     assert found == [
         *("first token", "0.3", "2", "800 to 1,000", "4", "0.100", "0.400"),
         *("0.0100 (0.0050 to 0.0200)", "0.0600"),
     ]
 
 
-def test_a_control_is_its_strongest_test_and_one_that_passes_is_shouted_about() -> None:
-    found = texts(controls_table(PROOF).to_html())
+def test_a_control_is_its_strongest_test_and_one_that_passes_is_named_in_capitals() -> None:
+    found = texts(negative_controls_table(RESULT).to_html())
     passed, caught = found[:7], found[7:]
     assert passed[0] == "one coin for both draws"
     assert passed[-1] == "NOT rejected"

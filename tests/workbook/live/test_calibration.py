@@ -56,7 +56,7 @@ def test_every_node_by_hand() -> None:
                 assert line["reach"] == pytest.approx(reach)
                 assert line["draft_reach"] == pytest.approx(math.exp(tree.node_logws[row, node]))
                 assert line["accepted"] == (node in path)
-                assert line["judged"] == (parents[node] in path)
+                assert line["evaluated"] == (parents[node] in path)
         assert at == len(found)
 
 
@@ -64,14 +64,14 @@ def test_siblings_on_the_path_are_judged_and_one_at_most_is_accepted() -> None:
     for step in steps_of([SamplingParams(1.0)] * 3):
         found = node_rows(step, SamplingParams(1.0))
         for row, request in enumerate(step.requests):
-            judged = sum(
+            evaluated = sum(
                 len(children_of(step.tree, row, node))
                 for node in step.commit.path[row, : step.commit.lengths[row]].tolist()
             )
             mine = found[found["request"] == request]
-            assert mine["judged"].sum() == judged
+            assert mine["evaluated"].sum() == evaluated
             assert mine["accepted"].sum() == int(step.commit.lengths[row]) - 1
-            assert not (mine["accepted"] & ~mine["judged"]).any()
+            assert not (mine["accepted"] & ~mine["evaluated"]).any()
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_collect_has_every_prompt_at_every_temperature(nodes: pd.DataFrame) -> N
 
 
 def test_targets_probability_is_the_acceptance_and_measured_length_meets_the_law(nodes: pd.DataFrame) -> None:
-    hot = nodes[(nodes["temperature"] == 1.0) & nodes["judged"]]
+    hot = nodes[(nodes["temperature"] == 1.0) & nodes["evaluated"]]
     n = len(hot)
     assert n > 5000
     error = math.sqrt((hot["target"] * (1 - hot["target"])).sum()) / n
@@ -112,7 +112,7 @@ def test_a_walk_that_accepts_too_much_is_seen(nodes: pd.DataFrame) -> None:
 
 
 def frame(*rows: tuple[float, int, int, int, float, float, bool, bool]) -> pd.DataFrame:
-    names = ["temperature", "request", "round", "depth", "draft_reach", "reach", "judged", "accepted"]
+    names = ["temperature", "request", "round", "depth", "draft_reach", "reach", "evaluated", "accepted"]
     made = pd.DataFrame(list(rows), columns=names)
     return made.assign(draft=made["draft_reach"], target=made["reach"])
 
@@ -148,7 +148,7 @@ def test_reliability_by_hand() -> None:
     assert found["share"].tolist() == [0.3, 1.0]
     assert found.loc[0, ["share_lo", "share_hi"]].tolist() == pytest.approx([0.1078, 0.6032], abs=1e-4)
     assert found.loc[1, ["share_lo", "share_hi"]].tolist() == pytest.approx([0.3424, 1.0], abs=1e-4)
-    assert np.isclose(reliability(table, bins=1)["n"].sum(), 12), "the node whose parent was not reached is not judged"
+    assert np.isclose(reliability(table, bins=1)["n"].sum(), 12), "a node whose parent was not accepted is left out"
 
 
 def test_deep_nodes_count_as_the_deepest() -> None:

@@ -27,6 +27,6 @@ def test_cost_without_a_round_alone_is_told_apart(tmp_path: Path, alone: dict[st
     file = tmp_path / "generations.cost.json"
     file.write_text(json.dumps({"budgets": [0, 2], "ms": [10.0, 12.5], **alone}), encoding="utf-8")
     with pytest.raises(
-        RecordError, match=r"generations\.cost\.json holds no cost of a round .*; remove it to measure afresh"
+        RecordError, match=r"generations\.cost\.json does not hold the cost of a round .*; remove it to measure afresh"
     ):
         LiveRecord(tmp_path / "generations.jsonl", {}).round_cost(never)

@@ -21,7 +21,7 @@ from ddtree.workbook.live.plots import (
     draw_speed,
     draw_stage_times,
 )
-from ddtree.workbook.live.summary import IncompleteRun, end_if_partial, finish, metrics_of, summarise
+from ddtree.workbook.live.summary import IncompleteRun, finish, finish_if_partial, metrics_of, summarise
 from ddtree.workbook.notebook_run import Run
 from ddtree.workbook.params import LiveParams
 from ddtree.workbook.records import RecordError, read_result
@@ -77,7 +77,7 @@ def crash() -> None:
 def stop_at(monkeypatch: pytest.MonkeyPatch, generation: int, how: Callable[[], None]) -> list[int]:
     """Make `how` happen instead of this generation (1 is the first measured); returns the seeds of those decoded."""
     decoded: list[int] = []
-    original = live._decode
+    original = live.decode
 
     def decode(*arguments: Any, seed: int, tokens: int, **others: Any) -> Any:
         if tokens != live.WARM_UP_TOKENS:
@@ -86,7 +86,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, generation: int, how: Callable[[], 
             decoded.append(seed)
         return original(*arguments, seed=seed, tokens=tokens, **others)
 
-    monkeypatch.setattr(live, "_decode", decode)
+    monkeypatch.setattr(live, "decode", decode)
     return decoded
 
 
@@ -179,14 +179,14 @@ def test_rerun_continues_after_the_last_generation(
     assert [line.split(" · ")[0] for line in printed[1:]] == ["prompt 2 of 3", "prompt 3 of 3"]
 
 
-def test_torn_last_line_is_dropped_said_and_measured_again(
+def test_truncated_last_line_is_dropped_said_and_measured_again(
     pair: Pair, record: Path, whole: Measurements, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stopped_run(pair, record, EACH + 3)
     record.write_bytes(record.read_bytes()[:-40])
     capsys.readouterr()
     found = measure(pair, PARAMS, record)
-    assert "the last line of generations.jsonl was torn and is measured again.\n" in capsys.readouterr().out
+    assert "the last line of generations.jsonl was truncated and is measured again.\n" in capsys.readouterr().out
     pd.testing.assert_frame_equal(found.generations[SAME], whole.generations[SAME])
     assert [json.loads(line)["tokens"] for line in record.read_text().splitlines()] == [5] * 3 * EACH
 
@@ -203,11 +203,11 @@ def test_run_stopped_while_it_wrote_a_line_shows_whole_lines(
     assert measure(pair, PARAMS, record).prompts_done == 3
 
 
-def test_line_that_is_no_json_is_named(pair: Pair, record: Path) -> None:
+def test_line_that_is_not_json_is_named(pair: Pair, record: Path) -> None:
     stopped_run(pair, record, EACH + 3)
     first, _, rest = record.read_text().partition("\n")
     record.write_text(first + "\n{broken\n" + rest)
-    with pytest.raises(RecordError, match=r"line 2 of .*generations\.jsonl is no JSON \(.*\); move the file away"):
+    with pytest.raises(RecordError, match=r"line 2 of .*generations\.jsonl is not JSON \(.*\); move the file away"):
         measure(pair, PARAMS, record)
 
 
@@ -222,7 +222,7 @@ def test_other_parameters_start_afresh_and_the_old_record_is_kept(
     capsys.readouterr()
     found = measure(pair, PARAMS.model_copy(update=changes), record)
     (name,) = changes
-    said = f"generations.jsonl is of a run with another {name}; it is now generations.other-1.jsonl."
+    said = f"generations.jsonl is from a run with another {name}; it is renamed to generations.other-1.jsonl."
     assert capsys.readouterr().out.splitlines()[0] == said
     assert record.with_name("generations.other-1.jsonl").read_text() == old
     assert len(found.generations) == len(record.read_text().splitlines()) == 3 * EACH
@@ -249,7 +249,7 @@ def test_other_code_or_model_starts_afresh(
     else:
         pair = Pair(pair.target, pair.drafter, {"model": "another"})
     measure(pair, PARAMS, record)
-    assert f"is of a run with another {change}; it is now" in capsys.readouterr().out
+    assert f"is from a run with another {change}; it is renamed to" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_code_that_decodes_is_told_apart(tmp_path: Path, monkeypatch: pytest.Mon
     assert len({*digests}) == 3
 
 
-# How the run ends
+# How the run finishes
 
 
 @pytest.fixture
@@ -299,7 +299,7 @@ def test_partial_run_ends_with_a_result_that_says_so(pair: Pair, record: Path, r
     measured = stopped_run(pair, record, 2 * EACH + 1)
     summary = summarise(measured, resamples=100, seed=0)
     with pytest.raises(IncompleteRun) as caught:
-        end_if_partial(run, measured, metrics_of(summary), record=record)
+        finish_if_partial(run, measured, metrics_of(summary), record=record)
     assert str(caught.value) == (
         "2 of 3 prompts were measured (RuntimeError: out of memory); another run with the same parameters and out_dir "
         "continues generations.jsonl"
@@ -318,7 +318,7 @@ def test_partial_run_ends_with_a_result_that_says_so(pair: Pair, record: Path, r
 
 def test_complete_run_goes_on_and_closes_its_record(pair: Pair, record: Path, run: Run) -> None:
     measured = measure(pair, PARAMS, record)
-    end_if_partial(run, measured, {}, record=record)
+    finish_if_partial(run, measured, {}, record=record)
     assert not (run.out_dir / "result.json").exists()
     finish(run, measured, {"speedup": 2.0}, record=record)
     metrics = read_result(run.out_dir)["metrics"]

@@ -1,4 +1,4 @@
-"""What 01_tree shows of a scene, against values worked out by hand."""
+"""What 01_tree shows of a snapshot, against values worked out by hand."""
 
 import html
 from types import SimpleNamespace
@@ -9,14 +9,14 @@ import torch
 from ddtree.tree import DraftTree
 from ddtree.workbook.report.run_info import figure_view
 from ddtree.workbook.tree.inspect_round import draft_table, draw_round
-from ddtree.workbook.tree.snapshot import Scene
+from ddtree.workbook.tree.snapshot import DecodeSnapshot
 from tiny_pair import Tokenizer
 
 DRAFT_PROBS = [[0.02, 0.01, 0.02, 0.6, 0.3, 0.05], [0.12, 0.02, 0.03, 0.05, 0.08, 0.7]]
 
 
-def scene(**greedy: int) -> Scene:
-    """A scene without models: two positions drafted, and a target that wants token `greedy["n3"]` after token 3."""
+def snapshot(**greedy: int) -> DecodeSnapshot:
+    """A snapshot without models: two positions drafted, and a target that wants token `greedy["n3"]` after token 3."""
 
     def verify(tree: DraftTree) -> torch.Tensor:
         logits = torch.zeros(1, tree.width, 6)
@@ -24,7 +24,7 @@ def scene(**greedy: int) -> Scene:
             logits[0, node, greedy.get(f"n{token}", 0)] = 5.0
         return logits
 
-    return Scene(
+    return DecodeSnapshot(
         pair=SimpleNamespace(target=SimpleNamespace(tokenizer=Tokenizer())),  # type: ignore[arg-type]
         tokens=[4, 2],
         session=SimpleNamespace(verify=verify, prefix_len=torch.tensor([1])),  # type: ignore[arg-type]
@@ -37,13 +37,13 @@ def title(figure: go.Figure) -> str:
     return figure.layout.title.text.replace(" <br>", " ")
 
 
-def draw(seen: Scene, budget: int = 4, **options: float) -> go.Figure:
+def draw(seen: DecodeSnapshot, budget: int = 4, **options: float) -> go.Figure:
     values = {"topk_cap": 2, "temperature": 0.0, "draft_temperature": 1.0} | options
     return draw_round(seen, budget=budget, **values)
 
 
 def test_draft_table_by_hand() -> None:
-    table = draft_table(scene(), favourites=2)
+    table = draft_table(snapshot(), top=2)
     assert table.index.name == "depth"
     assert table.to_dict("index") == {
         1: {"rank 0": "'3' 0.60", "rank 1": "'4' 0.30"},
@@ -51,8 +51,8 @@ def test_draft_table_by_hand() -> None:
     }
 
 
-def test_draft_table_shows_four_favourites() -> None:
-    table = draft_table(scene())
+def test_draft_table_shows_the_top_four() -> None:
+    table = draft_table(snapshot())
     assert table.columns.tolist() == ["rank 0", "rank 1", "rank 2", "rank 3"]
     assert table.loc[1, "rank 2"] == "'5' 0.05"
 
@@ -66,14 +66,14 @@ def test_draft_table_shows_four_favourites() -> None:
     ],
 )
 def test_title_says_what_happened(wants: dict[str, int], expected: str) -> None:
-    assert title(draw(scene(**wants))) == expected
+    assert title(draw(snapshot(**wants))) == expected
 
 
 @pytest.mark.parametrize("token", ["<b>", "</b>", "&lt;", "$x$", "a & b", "<br>", "<a href='x'>"])
 def test_final_token_shows_letter_for_letter(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In plotly, which reads tags and entities, and in the report's caption, which is HTML."""
     monkeypatch.setattr(Tokenizer, "decode", lambda self, tokens, **_: token)
-    figure = draw(scene(n2=1))
+    figure = draw(snapshot(n2=1))
     text = figure.layout.title.text
     assert "<" not in text
     assert "$" not in text, "plotly would set a formula"
@@ -84,14 +84,14 @@ def test_final_token_shows_letter_for_letter(token: str, monkeypatch: pytest.Mon
 
 
 def test_title_shows_temperature_and_budget_of_the_round() -> None:
-    assert title(draw(scene(n2=1), budget=2, temperature=0.6)).startswith("2 drafts offered, ")
-    assert " at T = 0.6, then '" in title(draw(scene(n2=1), temperature=0.6))
-    assert title(draw(scene(n2=1), budget=0)) == "0 drafts offered, 0 drafts accepted at T = 0, then '1'"
+    assert title(draw(snapshot(n2=1), budget=2, temperature=0.6)).startswith("2 drafts offered, ")
+    assert " at T = 0.6, then '" in title(draw(snapshot(n2=1), temperature=0.6))
+    assert title(draw(snapshot(n2=1), budget=0)) == "0 drafts offered, 0 drafts accepted at T = 0, then '1'"
 
 
 def test_accepted_path_is_in_colour() -> None:
     """Tree: 3, 3-5, 4, 4-5. The target takes 4 and then 5."""
-    traces = {trace.name: trace for trace in draw(scene(n2=4, n4=5, n5=0)).data if trace.mode == "markers"}
+    traces = {trace.name: trace for trace in draw(snapshot(n2=4, n4=5, n5=0)).data if trace.mode == "markers"}
     tokens = {name: [point[2] for point in trace.customdata] for name, trace in traces.items()}
     assert {name: sorted(found) for name, found in tokens.items()} == {
         "last committed token": [2],

@@ -1,11 +1,11 @@
-"""A scene is a moment held still: rounds leave it as it was, and its round is the one that decoding plays next."""
+"""Rounds leave a snapshot as it was, and its round is the one that decoding runs next."""
 
 import pytest
 import torch
 from ddtree.decode import Step, generate
 from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams
-from ddtree.workbook.tree.snapshot import Round, Scene, set_scene
+from ddtree.workbook.tree.snapshot import DecodeSnapshot, Round, snapshot_at
 from tiny_pair import tiny_pair
 
 PROMPT = "5 1 3 2 7"
@@ -18,15 +18,15 @@ def pair() -> Pair:
 
 
 @pytest.fixture
-def scene(pair: Pair) -> Scene:
-    return set_scene(pair, PROMPT, skip_tokens=6, seeds=[3, 4])
+def snapshot(pair: Pair) -> DecodeSnapshot:
+    return snapshot_at(pair, PROMPT, skip_tokens=6, seeds=[3, 4])
 
 
-def state(scene: Scene) -> list[torch.Tensor]:
+def state(snapshot: DecodeSnapshot) -> list[torch.Tensor]:
     """Copies of all that a round could change."""
-    session = scene.session
-    rows = [session.cache.row(b) for b in range(len(scene.seeds))]
-    return [tensor.clone() for tensor in (session.prefix_len, scene.draft_logits, *rows)]
+    session = snapshot.session
+    rows = [session.cache.row(b) for b in range(len(snapshot.seeds))]
+    return [tensor.clone() for tensor in (session.prefix_len, snapshot.draft_logits, *rows)]
 
 
 def decided(round_: Round) -> list[torch.Tensor]:
@@ -47,45 +47,45 @@ def test_scene_is_the_prompt_and_its_greedy_answer(pair: Pair) -> None:
     answer = generate(
         pair.target, None, [PROMPT], strategy="autoregressive", sampling=SamplingParams(0.0), max_new_tokens=6
     )[0].tokens
-    scene = set_scene(pair, PROMPT, skip_tokens=6)
-    assert scene.tokens == [5, 1, 3, 2, 7, *answer]
-    assert scene.text == " ".join(map(str, scene.tokens))
-    assert scene.seeds == [0]
-    assert scene.session.prefix_len.tolist() == [10], "the root has no KV yet"
+    snapshot = snapshot_at(pair, PROMPT, skip_tokens=6)
+    assert snapshot.tokens == [5, 1, 3, 2, 7, *answer]
+    assert snapshot.text == " ".join(map(str, snapshot.tokens))
+    assert snapshot.seeds == [0]
+    assert snapshot.session.prefix_len.tolist() == [10], "the root has no KV yet"
 
 
 def test_nothing_skipped_is_the_prompt_alone(pair: Pair) -> None:
-    assert set_scene(pair, PROMPT, skip_tokens=0).tokens == [5, 1, 3, 2, 7]
+    assert snapshot_at(pair, PROMPT, skip_tokens=0).tokens == [5, 1, 3, 2, 7]
 
 
 def test_end_token_is_not_a_root() -> None:
-    plain = set_scene(tiny_pair(), PROMPT, skip_tokens=6).tokens
+    plain = snapshot_at(tiny_pair(), PROMPT, skip_tokens=6).tokens
     ended = tiny_pair(eos_ids=[plain[7]])
-    assert set_scene(ended, PROMPT, skip_tokens=6).tokens == plain[: plain.index(plain[7], 5)]
+    assert snapshot_at(ended, PROMPT, skip_tokens=6).tokens == plain[: plain.index(plain[7], 5)]
 
 
-def test_play_leaves_the_scene_unchanged_and_repeats_itself(scene: Scene) -> None:
-    before = state(scene)
-    first = scene.play(budget=9, topk_cap=3, sampling=HOT)
+def test_run_round_leaves_the_snapshot_unchanged_and_repeats_itself(snapshot: DecodeSnapshot) -> None:
+    before = state(snapshot)
+    first = snapshot.run_round(budget=9, topk_cap=3, sampling=HOT)
     kept = [tensor.clone() for tensor in decided(first)]
-    assert same(before, state(scene))
+    assert same(before, state(snapshot))
     for budget, temperature in ((40, 0.0), (1, 2.0), (0, 1.0)):
-        scene.play(budget=budget, topk_cap=8, sampling=SamplingParams(temperature), draft_temperature=0.5)
-        assert same(before, state(scene))
-    assert same(kept, decided(scene.play(budget=9, topk_cap=3, sampling=HOT)))
+        snapshot.run_round(budget=budget, topk_cap=8, sampling=SamplingParams(temperature), draft_temperature=0.5)
+        assert same(before, state(snapshot))
+    assert same(kept, decided(snapshot.run_round(budget=9, topk_cap=3, sampling=HOT)))
     assert same(kept, decided(first)), "a round that is held does not change either"
 
 
 @pytest.mark.parametrize("draft_temperature", [1.0, 0.4, "match"])
 @pytest.mark.parametrize("sampling", [SamplingParams(0.0), HOT, SamplingParams(0.7, top_k=3)])
-def test_round_is_the_one_that_decoding_plays_next(
-    scene: Scene, sampling: SamplingParams, draft_temperature: float
+def test_round_is_the_one_that_decoding_runs_next(
+    snapshot: DecodeSnapshot, sampling: SamplingParams, draft_temperature: float
 ) -> None:
     steps: list[Step] = []
     generate(
-        scene.pair.target,
-        scene.pair.drafter,
-        [scene.tokens] * 2,
+        snapshot.pair.target,
+        snapshot.pair.drafter,
+        [snapshot.tokens] * 2,
         strategy="tree",
         sampling=sampling,
         max_new_tokens=1,
@@ -95,7 +95,7 @@ def test_round_is_the_one_that_decoding_plays_next(
         seed=[3, 4],
         on_step=steps.append,
     )
-    seen = scene.play(budget=7, topk_cap=3, sampling=sampling, draft_temperature=draft_temperature)
+    seen = snapshot.run_round(budget=7, topk_cap=3, sampling=sampling, draft_temperature=draft_temperature)
     step = steps[0]
     for name in ("tokens", "parents", "depths", "sizes"):
         assert torch.equal(getattr(seen.tree, name), getattr(step.tree, name))
@@ -109,17 +109,17 @@ def test_round_is_the_one_that_decoding_plays_next(
     assert torch.equal(seen.commit.new_len, step.commit.new_len)
 
 
-def test_rows_share_the_text_and_differ_in_their_coins(scene: Scene, pair: Pair) -> None:
-    seen = scene.play(budget=5, topk_cap=3, sampling=HOT)
+def test_rows_share_the_text_and_differ_in_their_coins(snapshot: DecodeSnapshot, pair: Pair) -> None:
+    seen = snapshot.run_round(budget=5, topk_cap=3, sampling=HOT)
     assert torch.equal(seen.tree.tokens[0], seen.tree.tokens[1])
     assert not torch.equal(seen.coins[0], seen.coins[1])
-    alone = set_scene(pair, PROMPT, skip_tokens=6, seeds=[4]).play(budget=5, topk_cap=3, sampling=HOT)
+    alone = snapshot_at(pair, PROMPT, skip_tokens=6, seeds=[4]).run_round(budget=5, topk_cap=3, sampling=HOT)
     assert torch.equal(alone.coins[0], seen.coins[1])
     assert alone.commit.tokens[0].tolist() == seen.commit.tokens[1].tolist()
 
 
-def test_labels_are_one_text_for_each_node(scene: Scene) -> None:
-    tree = scene.play(budget=5, topk_cap=3, sampling=HOT).tree
+def test_labels_are_one_text_for_each_node(snapshot: DecodeSnapshot) -> None:
+    tree = snapshot.run_round(budget=5, topk_cap=3, sampling=HOT).tree
     for row in range(2):
-        assert scene.labels(tree, row) == [str(token) for token in tree.tokens[row].tolist()]
-    assert scene.labels(tree)[0] == str(scene.tokens[-1])
+        assert snapshot.labels(tree, row) == [str(token) for token in tree.tokens[row].tolist()]
+    assert snapshot.labels(tree)[0] == str(snapshot.tokens[-1])

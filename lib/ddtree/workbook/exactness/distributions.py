@@ -1,9 +1,10 @@
-"""Exact distributions of one verify call, samples of it in bulk, and wrong rules as negative controls.
+"""Computes the exact distributions of one verify call, draws from it in bulk, and holds wrong rules for comparison.
 
 The shipped verify reads probabilities [calls, q, V]; 100,000 calls with a real vocabulary would take a third of a
-terabyte. Here all calls at one node share its running sums (float32, in link order) and its sums over what the children
-leave (float64, in order of id). These are the reference's numbers and comparisons, so the same coins give the same
-tokens; `replay` passes them to the shipped `verify_tree`, and every suite compares the two."""
+terabyte. Here all calls at one node share its running sums (float32, in link order) and the cumulative sums of its
+residual (float64, by token id). These are the reference's numbers and comparisons, so the same coins give the same
+tokens; `replay` passes them to the shipped `verify_tree`, and `run_suite` compares the two.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from ddtree.verify import verify_tree
 
 @dataclass(frozen=True, slots=True)
 class FixedTree:
-    """One tree and one probability row for each of its nodes, held still while coins are thrown again and again."""
+    """One tree and one probability row for each of its nodes; only the coins change from call to call."""
 
     tokens: list[int]  # by node, the root first
     children: list[list[int]]  # by node, in link order
@@ -31,13 +32,18 @@ class FixedTree:
 
     @classmethod
     def of(cls, tree: DraftTree, tables: RetrieveTables, probs: Tensor, row: int = 0) -> FixedTree:
-        """Row `row` of a batch, padding left out; `probs` is float32 [bs, q, V]."""
+        """Row `row` of a batch without its padding; `probs` is float32 [bs, q, V]."""
         size = int(tree.sizes[row])
         parents, logws = tree.parents[row].tolist(), tree.node_logws[row].double()
         first, following = tables.next_token[row].tolist(), tables.next_sibling[row].tolist()
+        children: list[list[int]] = [[] for _ in range(size)]
+        for node, child in enumerate(first[:size]):
+            while child != -1:
+                children[node].append(child)
+                child = following[child]
         return cls(
             tokens=tree.tokens[row, :size].tolist(),
-            children=[_links(first[node], following) for node in range(size)],
+            children=children,
             depths=tree.depths[row, :size].tolist(),
             draft_probs=[1.0, *(float((logws[node] - logws[parents[node]]).exp()) for node in range(1, size))],
             rows=probs[row, :size].cpu(),
@@ -49,7 +55,7 @@ class FixedTree:
 
 
 @dataclass(frozen=True, slots=True)
-class ExactLaw:
+class ExactDistributions:
     """Probabilities of one verify call's outcomes, float64, each distribution summing to 1."""
 
     first: np.ndarray  # [V], the first token emitted
@@ -57,48 +63,22 @@ class ExactLaw:
     accepted: np.ndarray  # [depth + 1], the number of drafts accepted
 
 
-def exact_law(fixed: FixedTree) -> ExactLaw:
-    """What lossless sampling means here: the token after a node is distributed as that node's row.
+def exact_distributions(fixed: FixedTree) -> ExactDistributions:
+    """The outcomes of lossless sampling: the token after a node is distributed as that node's row.
 
-    So the walk reaches a child with the probability of its parent times its own, and ends at a node with what the
-    node's children leave over.
+    So a child is accepted with the probability of reaching its parent times its own, and a call ends at a node with
+    the probability of reaching it times what its row gives to tokens other than its children.
     """
     rows = torch.nn.functional.normalize(fixed.rows.double(), p=1, dim=1).numpy()
     reach = np.zeros(len(fixed.tokens))
     reach[0] = 1.0
     accepted = np.zeros(max(fixed.depths) + 1)
-    for node, children in enumerate(fixed.children):  # a parent stands before its children
+    for node, children in enumerate(fixed.children):  # parents come before their children
         shares = rows[node, fixed.child_tokens(node)]
         reach[children] = reach[node] * shares
         accepted[fixed.depths[node]] += reach[node] * max(0.0, 1.0 - shares.sum())
-    return ExactLaw(
-        first=rows[0],
-        second={child: rows[child] for child in fixed.children[0]},
-        accepted=accepted / accepted.sum(),
-    )
-
-
-def _links(child: int, following: list[int]) -> list[int]:
-    found = []
-    while child != -1:
-        found.append(child)
-        child = following[child]
-    return found
-
-
-Accept = Callable[[FixedTree, int, np.ndarray], np.ndarray]
-Rest = Callable[[FixedTree, int], Tensor]
-FinalCoin = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
-
-
-@dataclass(frozen=True, slots=True)
-class Draws:
-    """What each of n calls emitted, int64 [n] each."""
-
-    first: np.ndarray  # token
-    child: np.ndarray  # child of the root that was accepted, 0 if none
-    second: np.ndarray  # token, -1 where no child was accepted
-    accepted: np.ndarray  # drafts
+    second = {child: rows[child] for child in fixed.children[0]}
+    return ExactDistributions(first=rows[0], second=second, accepted=accepted / accepted.sum())
 
 
 def running_sums(fixed: FixedTree, node: int) -> np.ndarray:
@@ -111,45 +91,78 @@ def first_sum_above(fixed: FixedTree, node: int, coins: np.ndarray) -> np.ndarra
     return np.searchsorted(running_sums(fixed, node), coins[:, node], side="right")
 
 
-def children_removed(fixed: FixedTree, node: int) -> Tensor:
+def residual(fixed: FixedTree, node: int) -> Tensor:
     """The node's row, float64, without its children; the row itself where that leaves nothing."""
     rest = fixed.rows[node].double()
     rest[fixed.child_tokens(node)] = 0.0
     return rest if rest.sum() > 0 else fixed.rows[node].double()
 
 
-def the_other_coin(node: int, coins: np.ndarray, final_coins: np.ndarray) -> np.ndarray:
-    """The coin that nothing else has read."""
+def own_final_coin(node: int, coins: np.ndarray, final_coins: np.ndarray) -> np.ndarray:
+    """The coin that no acceptance has read."""
     return final_coins
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A way to walk: which child a coin accepts, what is left when none, and the coin that draws from it."""
+    """A sampling rule: which child a coin accepts, the weights if none is, and the coin that draws from them."""
 
     name: str
-    accept: Accept = first_sum_above  # (tree, node, coins [m, q]) -> place among the children, their number if none
-    rest: Rest = children_removed  # (tree, node) -> weights float64 [V]
-    final_coin: FinalCoin = the_other_coin  # (node, coins [m, q], final coins [m]) -> [m]
+    # (tree, node, coins [m, q]) -> place among the node's children, their number if none is accepted
+    accept: Callable[[FixedTree, int, np.ndarray], np.ndarray] = first_sum_above
+    rest: Callable[[FixedTree, int], Tensor] = residual  # (tree, node) -> weights float64 [V]
+    # (node, coins [m, q], final coins [m]) -> [m]
+    final_coin: Callable[[int, np.ndarray, np.ndarray], np.ndarray] = own_final_coin
 
 
-TARGET_ONLY = Rule("target-only")
+def _accept_by_ratio(fixed: FixedTree, node: int, coins: np.ndarray) -> np.ndarray:
+    """min(1, p/q) with a coin for each child: right for sampled drafts, but these are the drafter's top-k."""
+    children = fixed.children[node]
+    p = fixed.rows[node, fixed.child_tokens(node)].numpy()
+    q = np.array([fixed.draft_probs[child] for child in children])
+    accepted = coins[:, children] < p / q
+    return np.where(accepted.any(axis=1), accepted.argmax(axis=1), len(children))
+
+
+def _accept_double_sums(fixed: FixedTree, node: int, coins: np.ndarray) -> np.ndarray:
+    return np.searchsorted(2 * running_sums(fixed, node), coins[:, node], side="right")
+
+
+TARGET_ONLY = Rule("target-only")  # the rule that ships
+FILTERS_LEFT_OUT = "filters left out"  # the rule that ships, on rows that were not filtered
+NEGATIVE_CONTROLS = (
+    Rule("min(1, p/q) on top-k", accept=_accept_by_ratio),
+    Rule("one coin for both draws", final_coin=lambda node, coins, final_coins: coins[:, node]),
+    Rule("rejected children left in", rest=lambda fixed, node: fixed.rows[node].double()),
+    Rule(FILTERS_LEFT_OUT),
+    Rule("siblings counted twice", accept=_accept_double_sums),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """What each of n calls emitted, int64 [n] each."""
+
+    first: np.ndarray  # token
+    child: np.ndarray  # child of the root that was accepted, 0 if none
+    second: np.ndarray  # token, -1 where no child was accepted
+    accepted: np.ndarray  # drafts
 
 
 def draw(rule: Rule, fixed: FixedTree, coins: np.ndarray, final_coins: np.ndarray) -> Draws:
     """One call for each row of `coins` float32 [n, q or more] and `final_coins` float32 [n]."""
     n = len(coins)
-    at = {0: np.arange(n)}  # node -> calls that have come to it
+    at = {0: np.arange(n)}  # node -> calls that have reached it
     first, child, second = np.full(n, -1), np.zeros(n, dtype=np.int64), np.full(n, -1)
     accepted = np.zeros(n, dtype=np.int64)
-    for node, children in enumerate(fixed.children):  # a parent stands before its children
+    for node, children in enumerate(fixed.children):  # parents come before their children
         calls = at.pop(node, None)
         if calls is None or not len(calls):
             continue
         depth = fixed.depths[node]
         accepted[calls] = depth
-        seen = coins[calls]
-        place = rule.accept(fixed, node, seen) if children else np.zeros(len(calls), dtype=np.int64)
+        own_coins = coins[calls]
+        place = rule.accept(fixed, node, own_coins) if children else np.zeros(len(calls), dtype=np.int64)
         emitted = np.empty(len(calls), dtype=np.int64)
         for position, kid in enumerate(children):
             taken = place == position
@@ -157,8 +170,9 @@ def draw(rule: Rule, fixed: FixedTree, coins: np.ndarray, final_coins: np.ndarra
             if node == 0:
                 child[calls[taken]] = kid
         ends = place == len(children)
-        last_coins = rule.final_coin(node, seen[ends], final_coins[calls[ends]])
-        emitted[ends] = _inverse_cdf(rule.rest(fixed, node), last_coins)
+        last_coins = rule.final_coin(node, own_coins[ends], final_coins[calls[ends]])
+        cdf = rule.rest(fixed, node).cumsum(0)
+        emitted[ends] = torch.searchsorted(cdf, cdf[-1] * torch.from_numpy(last_coins).double(), right=True).numpy()
         if depth == 0:
             first[calls] = emitted
         elif depth == 1:
@@ -171,14 +185,9 @@ def replay(
 ) -> Draws:
     """The same calls through the shipped `verify_tree`; `tree` has one row, and every call gets a copy of it."""
     n, size = len(coins), len(fixed.tokens)
-    copies = DraftTree(
-        tokens=tree.tokens[:1, :size].repeat(n, 1),
-        parents=tree.parents[:1, :size].repeat(n, 1),
-        depths=tree.depths[:1, :size].repeat(n, 1),
-        node_logws=tree.node_logws[:1, :size].repeat(n, 1),
-        sizes=tree.sizes[:1].repeat(n),
-        max_depth=tree.max_depth,
-    )
+    columns = (tree.tokens, tree.parents, tree.depths, tree.node_logws)
+    tokens, parents, depths, logws = (column[:1, :size].repeat(n, 1) for column in columns)
+    copies = DraftTree(tokens, parents, depths, logws, sizes=tree.sizes[:1].repeat(n), max_depth=tree.max_depth)
     device = tree.tokens.device
     result = verify_tree(
         copies,
@@ -194,41 +203,3 @@ def replay(
     child = np.where(accepted > 0, path[:, 1], 0) if path.shape[1] > 1 else np.zeros(n, dtype=np.int64)
     second = np.where(child > 0, predict[np.arange(n), child], -1)
     return Draws(predict[:, 0], child, second, accepted)
-
-
-def _inverse_cdf(weights: Tensor, coins: np.ndarray) -> np.ndarray:
-    cdf = weights.cumsum(0)
-    return torch.searchsorted(cdf, cdf[-1] * torch.from_numpy(coins).double(), right=True).numpy()
-
-
-FILTERS_LEFT_OUT = "filters left out"  # the right rule on rows that were not filtered
-
-
-def _ratio(fixed: FixedTree, node: int, coins: np.ndarray) -> np.ndarray:
-    """min(1, p/q) with a coin for each child: right for sampled drafts, but these are the drafter's favourites."""
-    children = fixed.children[node]
-    p = fixed.rows[node, fixed.child_tokens(node)].numpy()
-    q = np.array([fixed.draft_probs[child] for child in children])
-    met = coins[:, children] < p / q
-    return np.where(met.any(axis=1), met.argmax(axis=1), len(children))
-
-
-def _counted_twice(fixed: FixedTree, node: int, coins: np.ndarray) -> np.ndarray:
-    return np.searchsorted(2 * running_sums(fixed, node), coins[:, node], side="right")
-
-
-def _whole_row(fixed: FixedTree, node: int) -> Tensor:
-    return fixed.rows[node].double()
-
-
-def _same_coin(node: int, coins: np.ndarray, final_coins: np.ndarray) -> np.ndarray:
-    return coins[:, node]
-
-
-CONTROLS = (
-    Rule("min(1, p/q) on favourites", accept=_ratio),
-    Rule("one coin for both draws", final_coin=_same_coin),
-    Rule("rejected children left in", rest=_whole_row),
-    Rule(FILTERS_LEFT_OUT),
-    Rule("siblings counted twice", accept=_counted_twice),
-)

@@ -1,49 +1,47 @@
-"""A proof as tables for reading: each line the weakest of the settings that it stands for."""
+"""Formats the exactness suite as tables; each line shows the weakest of the settings that it stands for."""
 
 from __future__ import annotations
 
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from ddtree.workbook.exactness.suite import LAWS, Proof
+from ddtree.workbook.exactness.suite import DISTRIBUTIONS, SuiteResult
 from ddtree.workbook.tables import plain
 
 
-def laws_table(proof: Proof) -> Styler:
-    """The rule that ships, a line for each law and temperature: least p, worst total variation, what would be found."""
-    shown = []
-    for law in LAWS:
-        for temperature, part in proof.ours[proof.ours["law"] == law].groupby("temperature"):
-            worst = part.sort_values("tv").iloc[-1]
-            shown.append(
-                {
-                    "law": law,
-                    "T": f"{temperature:g}",
-                    "settings": len(part),
-                    "draws": _span(part["draws"]),
-                    "cells": _span(part["cells"]),
-                    "least p": _p(part["p"].min()),
-                    "after Holm": _p(part["p_holm"].min()),
-                    "worst total variation": _with_interval(worst),
-                    "smallest found": f"{part['smallest_found'].max():.4f}",
-                }
-            )
+def distributions_table(result: SuiteResult) -> Styler:
+    """The shipped rule by distribution and temperature: smallest p, worst total variation, smallest departure found."""
+    shown = [
+        {
+            "distribution": name,
+            "T": f"{temperature:g}",
+            "settings": len(part),
+            "draws": _span(part["draws"]),
+            "cells": _span(part["cells"]),
+            "smallest p": _p(part["p"].min()),
+            "after Holm": _p(part["p_holm"].min()),
+            "worst total variation": _with_interval(part.sort_values("tv").iloc[-1]),
+            "smallest found": f"{part['smallest_found'].max():.4f}",
+        }
+        for name in DISTRIBUTIONS
+        for temperature, part in result.shipped[result.shipped["law"] == name].groupby("temperature")
+    ]
     return plain(pd.DataFrame(shown))
 
 
-def controls_table(proof: Proof) -> Styler:
-    """The rules that are wrong on purpose, by the test that rejects them most clearly."""
+def negative_controls_table(result: SuiteResult) -> Styler:
+    """The rules that are wrong on purpose, each by the test that rejects it most clearly."""
     shown = [
         {
-            "control": row["rule"],
-            "law": row["law"],
+            "negative control": row["rule"],
+            "distribution": row["law"],
             "draws": f"{row['draws']:,}",
             "impossible": f"{row['impossible']:,}",
             "p after Holm": _p(row["p_holm"]),
             "total variation": _with_interval(row),
             "": "rejected" if row["rejected"] else "NOT rejected",
         }
-        for _, row in proof.controls.iterrows()
+        for _, row in result.negative_controls.iterrows()
     ]
     return plain(pd.DataFrame(shown))
 

@@ -1,1 +1,1 @@
-"""A live run: strategies measured side by side, its record on disk, checks of the text, calibration."""
+"""A live run: strategies measured in one process, the record on disk, checks of the text, calibration."""

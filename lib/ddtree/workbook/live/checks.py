@@ -1,8 +1,9 @@
-"""Checks on live text: greedy text against one-by-one decoding, near-ties named, and whether samples differ."""
+"""Checks live text: greedy text against autoregressive decoding, with near-ties named, and whether samples differ."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import pandas as pd
 import torch
@@ -13,7 +14,7 @@ from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams
 
 GREEDY = SamplingParams(temperature=0.0)
-SURELY_VARIED = 0.6  # temperature from which a few dozen sampled tokens are not all the same by chance
+MIN_VARIED_TEMPERATURE = 0.6  # from here on a few dozen sampled tokens are not all the same by chance
 REGRESSION_COLUMNS = ["prompt", "strategy", "tokens", "equal", "first_difference", "gap_ulp"]
 DRAFTED: tuple[Strategy, ...] = ("chain", "tree")
 
@@ -21,7 +22,7 @@ DRAFTED: tuple[Strategy, ...] = ("chain", "tree")
 def greedy_regression(
     pair: Pair, prompts: Sequence[str], *, max_new_tokens: int, budget: int | AutoBudget, topk_cap: int
 ) -> pd.DataFrame:
-    """Greedy text of chain and tree against one-by-one decoding, token for token: one row per prompt and strategy.
+    """Greedy text of chain and tree against autoregressive decoding, token by token: one row per prompt and strategy.
 
     Columns prompt, strategy, tokens (compared), equal, first_difference (None if equal) and gap_ulp: at the first
     difference, how far apart the two tokens' logits are in a plain forward, in units in the last place of the model's
@@ -30,8 +31,8 @@ def greedy_regression(
     """
     rows = []
     for index, prompt in enumerate(prompts):
-        answers = {
-            strategy: generate(
+        expected, *drafted = (
+            generate(
                 pair.target,
                 pair.drafter,
                 [prompt],
@@ -42,38 +43,29 @@ def greedy_regression(
                 topk_cap=topk_cap,
             )[0]
             for strategy in ("autoregressive", *DRAFTED)
-        }
-        expected = answers["autoregressive"]
-        for strategy in DRAFTED:
-            found = answers[strategy].tokens
-            where = _first_difference(expected.tokens, found)
-            gap = None
-            if where is not None and where < min(len(expected.tokens), len(found)):
+        )
+        for strategy, answer in zip(DRAFTED, drafted, strict=True):
+            where, gap = first_difference(expected.tokens, answer.tokens), None
+            if where is not None and where < min(len(expected.tokens), len(answer.tokens)):
                 context = expected.prompt + expected.tokens[:where]
-                gap = logit_gap_ulp(pair, context, expected.tokens[where], found[where])
-            rows.append(
-                {
-                    "prompt": index,
-                    "strategy": strategy,
-                    "tokens": len(expected.tokens),
-                    "equal": where is None,
-                    "first_difference": where,
-                    "gap_ulp": gap,
-                }
-            )
+                gap = logit_gap_ulp(pair, context, expected.tokens[where], answer.tokens[where])
+            rows.append((index, strategy, len(expected.tokens), where is None, where, gap))
     return pd.DataFrame(rows, columns=REGRESSION_COLUMNS)
+
+
+def first_difference(expected: Sequence[int], found: Sequence[int]) -> int | None:
+    """The first index where two texts differ, the end of the shorter one included; None if they are equal."""
+    return next((where for where, (a, b) in enumerate(zip_longest(expected, found)) if a != b), None)
 
 
 @torch.inference_mode()
 def logit_gap_ulp(pair: Pair, context: Sequence[int], first: int, second: int) -> float:
     """|logit(first) - logit(second)| after `context` in a plain forward, in ulp of the larger, at the model's dtype."""
     ids = torch.tensor([list(context)], device=pair.target.device)
-    logits = pair.target.model(input_ids=ids, use_cache=False).logits[0, -1].float()
-    gap = (logits[first] - logits[second]).abs().item()
+    both = pair.target.model(input_ids=ids, use_cache=False).logits[0, -1, [first, second]].float()
     dtype = torch.finfo(pair.target.model.dtype)
-    largest = torch.maximum(logits[first].abs(), logits[second].abs()).clamp(min=dtype.tiny)
-    ulp = dtype.eps * 2.0 ** torch.floor(torch.log2(largest)).item()
-    return gap / ulp
+    ulp = dtype.eps * 2.0 ** torch.floor(torch.log2(both.abs().max().clamp(min=dtype.tiny))).item()
+    return (both[0] - both[1]).abs().item() / ulp
 
 
 def diversity(
@@ -87,11 +79,11 @@ def diversity(
     topk_cap: int,
     seed: int,
 ) -> pd.DataFrame:
-    """Several answers to one prompt, decoded as one batch whose seeds differ: one row per answer, none of 0 samples.
+    """Answers to one prompt, decoded as one batch with different seeds: one row (temperature, sample, text) each.
 
-    Greedy answers must all be equal; from `SURELY_VARIED` on sampled ones must not.
+    Greedy answers must all be equal; sampled ones must not be from `MIN_VARIED_TEMPERATURE` on. 0 samples give no row.
     """
-    rows = []
+    rows: list[tuple[float, int, str]] = []
     for temperature in temperatures:
         answers = generate(
             pair.target,
@@ -104,20 +96,11 @@ def diversity(
             topk_cap=topk_cap,
             seed=[seed + sample for sample in range(samples)],
         )
-        rows += [
-            {"temperature": temperature, "sample": sample, "text": answer.text} for sample, answer in enumerate(answers)
-        ]
+        rows += [(temperature, sample, answer.text) for sample, answer in enumerate(answers)]
     return pd.DataFrame(rows, columns=["temperature", "sample", "text"])
 
 
-def _first_difference(expected: Sequence[int], found: Sequence[int]) -> int | None:
-    for where, (a, b) in enumerate(zip(expected, found, strict=False)):
-        if a != b:
-            return where
-    return None if len(expected) == len(found) else min(len(expected), len(found))
-
-
 def distinct_texts(texts: pd.DataFrame) -> dict[float, int]:
-    """How many different answers `diversity` got at each temperature."""
+    """The number of different answers that `diversity` got at each temperature."""
     counts = texts.groupby("temperature")["text"].nunique()
     return dict(zip(counts.index.astype(float).tolist(), counts.tolist(), strict=True))

@@ -1,25 +1,21 @@
-"""The live measurement: every setting on every prompt in one process, interleaved, with a record of each round."""
+"""Measures every decoding setting on every prompt in one process, interleaved, with a record of each round.
+
+A prompt counts once every setting has decoded it, so an interrupted measurement compares all settings on equal terms.
+"""
 
 from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import pandas as pd
 import torch
 
 from ddtree.adaptive_budget import COST_BUDGETS, AutoBudget, RoundCost, measure_round_cost
-from ddtree.decode import (
-    STAGES,
-    Generation,
-    Step,
-    Strategy,
-    generate,
-)
+from ddtree.decode import STAGES, Generation, Step, Strategy, generate
 from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams, target_probs
 from ddtree.workbook.interrupts import stoppable
@@ -29,7 +25,7 @@ from ddtree.workbook.params import LiveParams
 WARM_UP_TOKENS = 12
 SETTING = ["temperature", "label", "strategy", "budget"]
 PLACE = [*SETTING, "prompt", "repeat"]
-STEPS = "steps"  # of a line of the record: its rounds
+STEPS = "steps"  # field of a line of the record: its rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +34,9 @@ class Setting:
 
     temperature: float
     strategy: Strategy
-    budget: int  # of the draft tree, the largest where it is chosen; 0 where the strategy has none
+    budget: int  # of the draft tree, the largest for an automatic budget; 0 if the strategy has no tree
     topk_cap: int
-    auto: bool = False  # the budget is chosen round by round
+    auto: bool = False  # each round chooses its budget
 
     @property
     def label(self) -> str:
@@ -51,7 +47,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """What was decoded, of prompts that have every setting alone: one row per generation, one row per round.
+    """The generations and rounds of the prompts that every setting has decoded, one row each.
 
     A prompt measured twice (`repeats`) counts twice. `stopped` says why some were not measured, "" if all were.
     """
@@ -61,19 +57,15 @@ class Measurements:
     prompts_done: int
     prompts_planned: int
     stopped: str
-    auto: AutoBudget | None  # what chose the nodes of settings without a budget of their own
-
-    def budget_for(self, asked: int | Literal["auto"]) -> int | AutoBudget:
-        """What `generate` takes for a budget of the parameters. Raises ValueError for an "auto" never measured."""
-        return _measured(self.auto) if asked == "auto" else asked
+    auto: AutoBudget | None  # of the settings whose budget is "auto", None if there is none
 
 
 def settings(params: LiveParams) -> list[Setting]:
-    """Autoregressive, chain and tree at every temperature; further budgets at the highest one."""
-    hottest = max(params.temperatures)
+    """Autoregressive, chain and tree at every temperature; extra budgets only at the highest one."""
+    highest = max(params.temperatures)
     found = []
     for temperature in params.temperatures:
-        budgets = [params.budget, *(params.extra_budgets if temperature == hottest else [])]
+        budgets = [params.budget, *(params.extra_budgets if temperature == highest else [])]
         found.append(Setting(temperature, "autoregressive", 0, 0))
         found.append(Setting(temperature, "chain", 0, 0))
         for budget in dict.fromkeys(budgets):
@@ -83,15 +75,16 @@ def settings(params: LiveParams) -> list[Setting]:
 
 
 def measure(pair: Pair, params: LiveParams, record: Path) -> Measurements:
-    """Decode every prompt under every setting, in turn, and keep a record of each on disk as it comes.
+    """Decode every prompt with every setting and write each generation to `record` before the next.
 
-    Settings are interleaved prompt by prompt and start at a different one each time, so that a machine that slows
-    down slows all of them. All settings of one prompt share their coins. Prints one line per prompt.
+    Settings are interleaved prompt by prompt and start at a different one each time, so a machine that slows down
+    slows all of them. All settings of one prompt share their coins. Prints one line per prompt.
 
     An unfinished `record` of the same parameters is continued. SIGINT, SIGTERM or an exception ends the measurement
-    after the prompts that have every setting, and `stopped` says why; with no such prompt it is raised.
+    after the prompts that every setting has decoded, and `stopped` says why; if there is none it is raised.
     """
     todo = settings(params)
+    budgets: dict[Setting, int | AutoBudget] = {setting: setting.budget for setting in todo}
     lines = LiveRecord.open(record, pair, params)
     planned = params.repeats * len(params.prompts)
     stopped, auto = "", None
@@ -99,7 +92,8 @@ def measure(pair: Pair, params: LiveParams, record: Path) -> Measurements:
         with stoppable():
             if any(setting.auto for setting in todo):
                 auto = AutoBudget(lines.round_cost(lambda: _round_cost(pair, params)))
-            _measure_rest(pair, params, todo, lines, auto)
+                budgets |= {setting: auto for setting in todo if setting.auto}
+            _measure_missing(pair, params, budgets, lines)
     except (KeyboardInterrupt, Exception) as error:
         done = len(lines.rows()) // len(todo)
         if done == 0:
@@ -111,11 +105,51 @@ def measure(pair: Pair, params: LiveParams, record: Path) -> Measurements:
         print(f"stopped after {done} of {planned} prompts: {stopped}", flush=True)
     rows = lines.rows()
     done = len(rows) // len(todo)
-    return _measurements(rows[: done * len(todo)], done, planned, stopped, auto)
+    rows = rows[: done * len(todo)]
+    rounds = [
+        {name: row[name] for name in PLACE} | {"round": number} | step
+        for row in rows
+        for number, step in enumerate(row.pop(STEPS))
+    ]
+    return Measurements(pd.DataFrame(rows), pd.DataFrame(rounds), done, planned, stopped, auto)
+
+
+def decode(
+    pair: Pair,
+    params: LiveParams,
+    prompts: Sequence[str],
+    *,
+    strategy: Strategy,
+    temperature: float,
+    budget: int | AutoBudget,
+    seed: int | Sequence[int],
+    tokens: int,
+    on_step: Callable[[Step], None] | None = None,
+) -> list[Generation]:
+    """`generate` with filters, top-k cap, draft temperature and backend of the parameters. Raises what it raises."""
+    return generate(
+        pair.target,
+        pair.drafter,
+        prompts,
+        strategy=strategy,
+        sampling=sampling_at(params, temperature),
+        max_new_tokens=tokens,
+        budget=budget,
+        topk_cap=params.topk_cap,
+        draft_temperature=params.draft_temperature,
+        seed=seed,
+        backend=params.backend,
+        on_step=on_step,
+    )
+
+
+def sampling_at(params: LiveParams, temperature: float) -> SamplingParams:
+    """The filters of the parameters at one temperature."""
+    return SamplingParams(temperature, params.top_k, params.top_p, params.min_p)
 
 
 def _round_cost(pair: Pair, params: LiveParams) -> RoundCost:
-    print("measuring what a round costs, for the budget that is chosen", flush=True)
+    print("measuring the cost of a round, for the budget auto", flush=True)
     return measure_round_cost(
         pair.target,
         pair.drafter,
@@ -126,112 +160,48 @@ def _round_cost(pair: Pair, params: LiveParams) -> RoundCost:
     )
 
 
-def _measure_rest(
-    pair: Pair, params: LiveParams, todo: list[Setting], lines: LiveRecord, auto: AutoBudget | None
+def _measure_missing(
+    pair: Pair, params: LiveParams, budgets: dict[Setting, int | AutoBudget], lines: LiveRecord
 ) -> None:
-    """Measure what the record lacks of the plan, which it holds in the plan's order."""
+    """Measure what the record lacks; its lines are in the order of the plan."""
+    todo = list(budgets)
     turns = [(repeat, index) for repeat in range(params.repeats) for index in range(len(params.prompts))]
-    plan = [(turn, setting) for turn in range(len(turns)) for setting in _rotated(todo, turn)]
+    plan = [(turn, todo[(place + turn) % len(todo)]) for turn in range(len(turns)) for place in range(len(todo))]
     there = len(lines.rows())
     if there:
         print(f"continuing {lines.path.name}: {there // len(todo)} of {len(turns)} prompts are there", flush=True)
     if there < len(plan):
         for setting in todo:
-            _decode(pair, params, setting, auto, params.prompts[0], seed=params.seed, tokens=WARM_UP_TOKENS)
+            _generation(pair, params, setting, budgets[setting], 0, seed=params.seed, tokens=WARM_UP_TOKENS)
     began = time.perf_counter()
     for number, (turn, setting) in enumerate(plan[there:], start=there + 1):
         repeat, index = turns[turn]
         seed = params.seed + len(params.prompts) * repeat + index
-        chances: list[dict[str, float]] = []
-        answer = _decode(
-            pair,
-            params,
-            setting,
-            auto,
-            params.prompts[index],
-            seed=seed,
-            tokens=params.max_new_tokens,
-            on_step=lambda step, found=chances, at=setting: found.append(_chances(step, params, at)),  # type: ignore[misc]
-        )
-        where = {
-            "temperature": setting.temperature,
-            "label": setting.label,
-            "strategy": setting.strategy,
-            "budget": setting.budget,
-            "prompt": index,
-            "repeat": repeat,
-        }
-        lines.append(where | _generation_row(answer) | {STEPS: list(_round_rows(answer, chances))})
+        place = {name: getattr(setting, name) for name in SETTING} | {"prompt": index, "repeat": repeat}
+        answer = _generation(pair, params, setting, budgets[setting], index, seed=seed, tokens=params.max_new_tokens)
+        lines.append(place | answer)
         if number % len(todo) == 0:
             seconds = time.perf_counter() - began
             left = seconds / (number - there) * (len(plan) - number)
-            print(_progress(turn + 1, len(turns), seconds, left), flush=True)
+            print(f"prompt {turn + 1} of {len(turns)} · {seconds:.0f} s · about {left:.0f} s left", flush=True)
 
 
-def _measurements(
-    rows: list[dict[str, Any]], done: int, planned: int, stopped: str, auto: AutoBudget | None
-) -> Measurements:
-    generations = pd.DataFrame([{name: value for name, value in row.items() if name != STEPS} for row in rows])
-    rounds = [
-        {name: row[name] for name in PLACE} | {"round": number} | step
-        for row in rows
-        for number, step in enumerate(row[STEPS])
-    ]
-    return Measurements(generations, pd.DataFrame(rounds), done, planned, stopped, auto)
-
-
-def _decode(
-    pair: Pair,
-    params: LiveParams,
-    setting: Setting,
-    auto: AutoBudget | None,
-    prompt: str,
-    *,
-    seed: int,
-    tokens: int,
-    on_step: Callable[[Step], None] | None = None,
-) -> Generation:
-    return generate(
-        pair.target,
-        pair.drafter,
-        [prompt],
+def _generation(
+    pair: Pair, params: LiveParams, setting: Setting, budget: int | AutoBudget, prompt: int, *, seed: int, tokens: int
+) -> dict[str, object]:
+    """One line of the record without its place: prompt number `prompt` decoded with one setting."""
+    chances: list[dict[str, float]] = []
+    (answer,) = decode(
+        pair,
+        params,
+        [params.prompts[prompt]],
         strategy=setting.strategy,
-        sampling=_sampling(params, setting),
-        max_new_tokens=tokens,
-        budget=_measured(auto) if setting.auto else setting.budget,
-        topk_cap=setting.topk_cap or None,
-        draft_temperature=params.draft_temperature,
+        temperature=setting.temperature,
+        budget=budget,
         seed=seed,
-        backend=params.backend,
-        on_step=on_step,
-    )[0]
-
-
-def _measured(auto: AutoBudget | None) -> AutoBudget:
-    if auto is None:
-        raise ValueError('no setting of this measurement has the budget "auto", so no cost was measured for it.')
-    return auto
-
-
-def _sampling(params: LiveParams, setting: Setting) -> SamplingParams:
-    return SamplingParams(setting.temperature, params.top_k, params.top_p, params.min_p)
-
-
-def _chances(step: Step, params: LiveParams, setting: Setting) -> dict[str, float]:
-    """How uncertain the target is after a round's root, and how much of that the tree offers.
-
-    entropy: of the distribution that the first token is drawn from, in nats; offered: its mass on the root's
-    children, which is the probability that a first draft is accepted.
-    """
-    how = _sampling(params, setting)
-    probs = target_probs(
-        step.logits[0, :1], temperature=how.temperature, top_k=how.top_k, top_p=how.top_p, min_p=how.min_p
-    )[0]
-    children = step.tree.tokens[0, step.tree.parents[0] == 0]
-    return {"entropy": float(torch.special.entr(probs).sum()), "offered": min(1.0, float(probs[children].sum()))}
-
-
-def _generation_row(answer: Generation) -> dict[str, object]:
+        tokens=tokens,
+        on_step=lambda step: chances.append(_chances(step, sampling_at(params, setting.temperature))),
+    )
     return {
         "tokens": len(answer.tokens),
         "rounds": len(answer.steps),
@@ -240,19 +210,21 @@ def _generation_row(answer: Generation) -> dict[str, object]:
         "reason": answer.reason,
         "token_ids": answer.tokens,
         "text": answer.text,
+        STEPS: [
+            {name: getattr(step, name) for name in ("tree_size", "accepted", "emitted")}
+            | {f"{stage}_ms": step.stage_ms[stage] for stage in STAGES}
+            | chance
+            for step, chance in zip(answer.steps, chances, strict=True)
+        ],
     }
 
 
-def _round_rows(answer: Generation, chances: list[dict[str, float]]) -> Iterator[dict[str, object]]:
-    for step, chance in zip(answer.steps, chances, strict=True):
-        times = {f"{stage}_ms": step.stage_ms[stage] for stage in STAGES}
-        yield {"tree_size": step.tree_size, "accepted": step.accepted, "emitted": step.emitted, **times, **chance}
+def _chances(step: Step, sampling: SamplingParams) -> dict[str, float]:
+    """How uncertain the target is after a round's root, and how much of that the tree offers.
 
-
-def _rotated(todo: list[Setting], by: int) -> list[Setting]:
-    start = by % len(todo)
-    return todo[start:] + todo[:start]
-
-
-def _progress(done: int, total: int, seconds: float, left: float) -> str:
-    return f"prompt {done} of {total} · {seconds:.0f} s · about {left:.0f} s left"
+    entropy: of the distribution that the first token is drawn from, in nats; offered: its mass on the root's
+    children, which is the probability that a first draft is accepted.
+    """
+    probs = target_probs(step.logits[0, 0], **asdict(sampling))
+    children = step.tree.tokens[0, step.tree.parents[0] == 0]
+    return {"entropy": float(torch.special.entr(probs).sum()), "offered": min(1.0, float(probs[children].sum()))}

@@ -1,4 +1,4 @@
-"""Explain one round as tables: top-k tokens, the accepted path, the verify step by step, and what is committed."""
+"""Explains one round as tables: top-k tokens, buffers, the comparisons of the verify, and what is committed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,43 @@ from ddtree.tree import DraftTree
 from ddtree.verify import VerifyResult
 from ddtree.workbook.theme import plotly_text
 from ddtree.workbook.tree.plots import draw_tree
-from ddtree.workbook.tree.snapshot import Scene
+from ddtree.workbook.tree.snapshot import DecodeSnapshot
 
 WALK_COLUMNS = ["node", "coin", "child", "token", "probability", "running_sum", "decision", "residual"]
+
+
+def draft_table(snapshot: DecodeSnapshot, *, top: int = 4) -> pd.DataFrame:
+    """The `top` likeliest tokens at each position with their draft probabilities, which ignore the other positions."""
+    probs, tokens = snapshot.draft_logits[0].float().softmax(dim=-1).topk(top, dim=-1)
+    decode = snapshot.pair.target.tokenizer.decode
+    cells = [
+        [f"{decode([token])!r} {prob:.2f}" for token, prob in zip(*row, strict=True)]
+        for row in zip(tokens.tolist(), probs.tolist(), strict=True)
+    ]
+    ranks = [f"rank {rank}" for rank in range(top)]
+    return pd.DataFrame(cells, columns=ranks, index=pd.RangeIndex(1, len(cells) + 1, name="depth"))
+
+
+def draw_round(
+    snapshot: DecodeSnapshot,
+    *,
+    budget: int,
+    topk_cap: int,
+    temperature: float,
+    draft_temperature: float | Literal["match"],
+) -> go.Figure:
+    """The tree built, scored and verified with these settings, its accepted path in colour."""
+    seen = snapshot.run_round(
+        budget=budget,
+        topk_cap=topk_cap,
+        sampling=SamplingParams(temperature=temperature),
+        draft_temperature=draft_temperature,
+    )
+    accepted = int(seen.result.accept_count[0])
+    final = plotly_text(repr(snapshot.pair.target.tokenizer.decode([int(seen.commit.next_root[0])])))
+    drafts = "1 draft" if accepted == 1 else f"{accepted} drafts"
+    title = f"{int(seen.tree.sizes[0]) - 1} drafts offered, {drafts} accepted at T = {temperature:g}, then {final}"
+    return draw_tree(seen.tree, labels=snapshot.labels(seen.tree), path=seen.commit.path[0].tolist(), title=title)
 
 
 def buffer_table(buffers: Mapping[str, Tensor]) -> pd.DataFrame:
@@ -43,79 +77,32 @@ def walk_table(
     labels: Sequence[str],
     row: int = 0,
 ) -> pd.DataFrame:
-    """Every comparison of one request's walk, re-derived from probabilities [bs, q, V], one row each.
+    """Every comparison of one request's walk, derived again from `probs` [bs, q, V], one row each.
 
-    Columns node, coin, child, token, probability, running_sum, decision, residual: the probability still open at the
-    node after this comparison. The last row is the draw of the final token.
+    Columns WALK_COLUMNS; residual is the probability of the node's row not yet compared. The last row is the draw of
+    the final token.
     """
-    steps: list[dict[str, object]] = []
-    node = 0
-    while True:
-        coin, running_sum, accepted = coins[row, node].item(), np.float32(0), None
-        child = int(tables.next_token[row, node])
-        while child != -1 and accepted is None:
-            probability = np.float32(probs[row, node, tree.tokens[row, child]].item())
-            running_sum = np.float32(running_sum + probability)
-            accepted = child if probability > 0 and coin < running_sum else None
-            steps.append(
-                {
-                    "node": node,
-                    "coin": coin,
-                    "child": child,
-                    "token": labels[child],
-                    "probability": float(probability),
-                    "running_sum": float(running_sum),
-                    "decision": "reject" if accepted is None else "accept",
-                    "residual": max(0.0, 1.0 - float(running_sum)),
-                }
-            )
-            child = int(tables.next_sibling[row, child])
-        if accepted is None:
-            break
-        node = accepted
-    steps.append(
-        {
-            "node": node,
-            "coin": final_coin,
-            "decision": "draw the final token",
-            "residual": max(0.0, 1.0 - float(running_sum)),
-        }
-    )
-    return pd.DataFrame(steps, columns=WALK_COLUMNS).astype({"child": "Int64"})  # all of them, also for a root alone
-
-
-def commit_table(
-    tree: DraftTree, result: VerifyResult, commit: Commit, prefix_len: Tensor, labels: Sequence[Sequence[str]]
-) -> pd.DataFrame:
-    """One row per entry of the accept index: flat index, request, node, and the KV and hidden rows it keeps.
-
-    The verify pass wrote node i's KV at row prefix + i; the commit moves it to prefix + depth. The drafter reads the
-    hidden row of the same node.
-    """
-    q = tree.width
-    rows = []
-    for b in range(tree.batch_size):
-        prefix = int(prefix_len[b])
-        for depth in range(int(commit.lengths[b])):
-            flat, node = int(result.accept_index[b, depth]), int(commit.path[b, depth])
-            rows.append(
-                {
-                    "request": b,
-                    "flat_index": flat,
-                    "minus_b_q": b * q,
-                    "node": node,
-                    "token": labels[b][node],
-                    "next_token": int(result.predict[flat]),
-                    "kv_row_written": prefix + node,
-                    "kv_row_kept": prefix + depth,
-                    "hidden_row": node,
-                }
-            )
-    return pd.DataFrame(rows)
+    first, following = tables.next_token[row].tolist(), tables.next_sibling[row].tolist()
+    compared: list[tuple[object, ...]] = []
+    node, child, running_sum = 0, first[0], np.float32(0)
+    while child != -1:
+        coin, probability = coins[row, node].item(), np.float32(probs[row, node, tree.tokens[row, child]].item())
+        running_sum = np.float32(running_sum + probability)
+        accept = probability > 0 and coin < running_sum
+        left = max(0.0, 1.0 - float(running_sum))
+        numbers = float(probability), float(running_sum), "accept" if accept else "reject", left
+        compared.append((node, coin, child, labels[child], *numbers))
+        if accept:
+            node, child, running_sum = child, first[child], np.float32(0)
+        else:
+            child = following[child]
+    left = max(0.0, 1.0 - float(running_sum))
+    compared.append((node, final_coin, None, None, None, None, "draw the final token", left))
+    return pd.DataFrame(compared, columns=WALK_COLUMNS).astype({"child": "Int64"})
 
 
 def result_table(result: VerifyResult) -> pd.DataFrame:
-    """What the backend wrote, one row per request; predict is shown where it was written."""
+    """The backend's output, one row per request; predict is shown where it was written."""
     predict = result.predict.reshape(result.accept_index.shape[0], -1)
     return pd.DataFrame(
         {
@@ -127,36 +114,29 @@ def result_table(result: VerifyResult) -> pd.DataFrame:
     )
 
 
-def draft_table(scene: Scene, *, favourites: int = 4) -> pd.DataFrame:
-    """The likeliest tokens at each position with their draft probabilities; positions know nothing of each other."""
-    probs, tokens = scene.draft_logits[0].float().softmax(dim=-1).topk(favourites, dim=-1)
-    decode = scene.pair.target.tokenizer.decode
-    cells = [
-        [f"{decode([token])!r} {prob:.2f}" for token, prob in zip(*row, strict=True)]
-        for row in zip(tokens.tolist(), probs.tolist(), strict=True)
-    ]
-    ranks = [f"rank {rank}" for rank in range(favourites)]
-    return pd.DataFrame(cells, columns=ranks, index=pd.RangeIndex(1, len(cells) + 1, name="depth"))
+def commit_table(
+    tree: DraftTree, result: VerifyResult, commit: Commit, prefix_len: Tensor, labels: Sequence[Sequence[str]]
+) -> pd.DataFrame:
+    """One row per entry of the accept index: flat index, request, node, and the KV and hidden rows it keeps.
 
-
-def draw_round(
-    scene: Scene,
-    *,
-    budget: int,
-    topk_cap: int,
-    temperature: float,
-    draft_temperature: float | Literal["match"],
-) -> go.Figure:
-    """The tree built, scored and walked with these settings; the accepted path in colour."""
-    seen = scene.play(
-        budget=budget,
-        topk_cap=topk_cap,
-        sampling=SamplingParams(temperature=temperature),
-        draft_temperature=draft_temperature,
-    )
-    labels = scene.labels(seen.tree)
-    accepted = int(seen.result.accept_count[0])
-    final = plotly_text(repr(scene.pair.target.tokenizer.decode([int(seen.commit.next_root[0])])))
-    drafts = "1 draft" if accepted == 1 else f"{accepted} drafts"
-    title = f"{int(seen.tree.sizes[0]) - 1} drafts offered, {drafts} accepted at T = {temperature:g}, then {final}"
-    return draw_tree(seen.tree, labels=labels, path=seen.commit.path[0].tolist(), title=title)
+    The verify pass wrote node i's KV at row prefix + i; the commit moves it to prefix + depth. The drafter reads the
+    hidden row of the same node.
+    """
+    rows = []
+    for b, prefix in enumerate(prefix_len.tolist()):
+        for depth in range(int(commit.lengths[b])):
+            flat, node = int(result.accept_index[b, depth]), int(commit.path[b, depth])
+            rows.append(
+                {
+                    "request": b,
+                    "flat_index": flat,
+                    "minus_b_q": b * tree.width,
+                    "node": node,
+                    "token": labels[b][node],
+                    "next_token": int(result.predict[flat]),
+                    "kv_row_written": prefix + node,
+                    "kv_row_kept": prefix + depth,
+                    "hidden_row": node,
+                }
+            )
+    return pd.DataFrame(rows)

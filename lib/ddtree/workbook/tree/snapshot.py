@@ -1,4 +1,7 @@
-"""One moment of a live decode, held still: the drafter's view and the target's, so that any tree can be tried on it."""
+"""Stops a live decode before a round and keeps both models' state, so that any tree can be tried on it.
+
+Rounds run on a snapshot leave it unchanged.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ from ddtree.sampling import SamplingParams, step_coins
 from ddtree.tree import DraftTree, build_tree
 from ddtree.verify import VerifyResult, sample_tree
 
-LARGEST_BUDGET = 1024  # room kept behind the prefix, so that a slider may go there
+LARGEST_BUDGET = 1024  # KV rows reserved after the prefix, so that a slider may ask for this many nodes
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round on the scene, decided but not committed."""
+    """One round on a snapshot, decided but not committed."""
 
     tree: DraftTree
     tables: RetrieveTables
@@ -35,8 +38,8 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """The state before a round, for a batch of equal rows whose seeds differ. Rounds leave it unchanged."""
+class DecodeSnapshot:
+    """The state before a round, for a batch of rows with equal text and different seeds."""
 
     pair: Pair
     tokens: list[int]  # everything committed, the root last
@@ -45,7 +48,7 @@ class Scene:
     seeds: list[int]
 
     @torch.inference_mode()
-    def play(
+    def run_round(
         self,
         *,
         budget: int,
@@ -54,17 +57,17 @@ class Scene:
         draft_temperature: float | Literal["match"] = 1.0,
         backend: str = "auto",
     ) -> Round:
-        """Build the tree, score it, walk it."""
-        rows = len(self.seeds)
+        """Build a tree, score it with the target, verify it and plan the commit."""
+        rows, device = len(self.seeds), self.draft_logits.device
         tree = build_tree(
             self.draft_logits,
-            torch.full((rows,), self.tokens[-1], device=self.draft_logits.device),
+            torch.full((rows,), self.tokens[-1], device=device),
             budget=budget,
             topk_cap=topk_cap,
             draft_temperature=draft_temperature_of(draft_temperature, sampling),
         )
         tables = compile_retrieve(tree)
-        coins, final_coins = step_coins(self.seeds, [0] * rows, tree.width, device=self.draft_logits.device)
+        coins, final_coins = step_coins(self.seeds, [0] * rows, tree.width, device=device)
         logits = self.session.verify(tree)
         result = sample_tree(tree, tables, logits, sampling, coins, final_coins, backend=backend)
         commit = plan_commit(tree, result, self.session.prefix_len)
@@ -76,26 +79,21 @@ class Scene:
 
     @property
     def text(self) -> str:
-        """Everything committed, special tokens shown."""
+        """Everything committed, including special tokens."""
         return self.pair.target.tokenizer.decode(self.tokens)
 
 
 @torch.inference_mode()
-def set_scene(pair: Pair, prompt: str, *, skip_tokens: int, seeds: Sequence[int] = (0,)) -> Scene:
-    """Answer `prompt` greedily for `skip_tokens` tokens, then stop before the next round."""
+def snapshot_at(pair: Pair, prompt: str, *, skip_tokens: int, seeds: Sequence[int] = (0,)) -> DecodeSnapshot:
+    """Answer `prompt` greedily for `skip_tokens` tokens, then stop before the next round; one row for each seed."""
     tokens = pair.target.encode(prompt)
     if skip_tokens:
-        answer = generate(
-            pair.target,
-            None,
-            [tokens],
-            strategy="autoregressive",
-            sampling=SamplingParams(temperature=0.0),
-            max_new_tokens=skip_tokens,
-        )[0]
+        greedy = SamplingParams(temperature=0.0)
+        (answer,) = generate(
+            pair.target, None, [tokens], strategy="autoregressive", sampling=greedy, max_new_tokens=skip_tokens
+        )
         tokens = tokens + [token for token in answer.tokens if token not in pair.target.eos_ids]
-    batch = [tokens] * len(seeds)
-    session = pair.target.open(batch, room=LARGEST_BUDGET + 1)
+    session = pair.target.open([tokens] * len(seeds), room=LARGEST_BUDGET + 1)
     drafter = pair.drafter.open(session.prompt_features, session.prompt_lengths, room=1)
     roots = torch.full((len(seeds),), tokens[-1], device=pair.target.device)
-    return Scene(pair, tokens, session, drafter.draft(roots, pair.drafter.depth), list(seeds))
+    return DecodeSnapshot(pair, tokens, session, drafter.draft(roots, pair.drafter.depth), list(seeds))
