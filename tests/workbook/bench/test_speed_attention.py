@@ -1,4 +1,4 @@
-"""Attention measured next to a baseline on a toy: layers in SGLang's layout, a row for every size, and what was skipped."""
+"""Attention next to a baseline on a toy: layers in SGLang's layout, a row for every size, and what was skipped."""
 
 from __future__ import annotations
 

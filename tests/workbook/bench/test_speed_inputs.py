@@ -5,7 +5,15 @@ import pytest
 import torch
 from ddtree.sampling import SamplingParams
 from ddtree.verify import sample_tree
-from ddtree.workbook.bench.inputs import EXPONENT, NOISE, Sizes, make_input_sets, make_inputs, mean_rows_visited, zipf_logits
+from ddtree.workbook.bench.inputs import (
+    EXPONENT,
+    NOISE,
+    Sizes,
+    make_input_sets,
+    make_inputs,
+    mean_rows_visited,
+    zipf_logits,
+)
 
 SIZES = Sizes(vocab=3000, batch=8, budget=24, depth=6, topk_cap=8)
 CPU = torch.device("cpu")

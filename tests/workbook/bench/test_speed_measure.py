@@ -1,4 +1,4 @@
-"""The measurement, whole, on sizes of a toy: every benchmark is there once, baselines are named or skipped with a reason."""
+"""The whole measurement on a toy's sizes: every benchmark is there once, baselines run or are skipped with a reason."""
 
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,9 @@ def test_whole_calls_are_compared_with_the_baseline_where_it_means_something(met
 def test_a_model_that_cannot_be_had_is_skipped_with_the_reason() -> None:
     skipped: list[dict[str, str]] = []
     lines: list[str] = []
-    names = [name for name, _ in load_pairs(["./no-such-folder", "tiny-shape"], torch.device("cpu"), skipped, lines.append)]
+    names = [
+        name for name, _ in load_pairs(["./no-such-folder", "tiny-shape"], torch.device("cpu"), skipped, lines.append)
+    ]
     assert names == ["tiny-shape"]
     assert skipped[0]["what"] == "./no-such-folder"
     assert "drafter" in skipped[0]["why"]

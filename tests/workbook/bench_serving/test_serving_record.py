@@ -26,8 +26,8 @@ sys.exit(main(sys.argv[1:3], program=sys.argv[3:]))
 
 @pytest.fixture
 def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
-    monkeypatch.setattr(servers, "EVERY_S", 0.05)
-    monkeypatch.setattr(servers, "SETTLE_S", 0.0)
+    monkeypatch.setattr(servers, "POLL_S", 0.05)
+    monkeypatch.setattr(servers, "COOL_DOWN_S", 0.0)
     monkeypatch.setenv("STAND_IN", str(tmp_path))
     return made_room(tmp_path)
 
