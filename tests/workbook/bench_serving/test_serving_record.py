@@ -82,7 +82,7 @@ def test_what_fails_later_leaves_the_groups_before_it(
         json.dumps(json.loads((room.drafter / "config.json").read_text()) | {"dflash_config": {}})
     )
     assert main(written(room, extra_layers=[0, 3]), program=PROGRAM) == 1
-    assert "names no dflash_config.target_layer_ids" in capsys.readouterr().err
+    assert "has no dflash_config.target_layer_ids" in capsys.readouterr().err
     assert read_result(room.place / "out")["params"]["extra_layers"] == [0]
     assert room.alive() == []
 

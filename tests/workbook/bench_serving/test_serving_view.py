@@ -16,7 +16,6 @@ from ddtree.workbook.bench_serving.summary import (
     greedy_summary,
     in_order,
     label,
-    short_cost_name,
 )
 from ddtree.workbook.bench_serving.view import ServingResults
 from ddtree.workbook.params import ServingParams, SpeedParams
@@ -201,9 +200,9 @@ def test_a_server_that_repeats_itself_is_named() -> None:
 def test_a_cost_that_is_emulated_says_so() -> None:
     assert cost_name(0, 1.04) == "1.0 ms a step"
     assert cost_name(130, 5.26) == "emulated cost, 5.3 ms a step (+130 layers)"
-    assert short_cost_name(130, 5.26) == "emulated cost, 5.3 ms (+130)"
-    assert short_cost_name(0, 1.04) == "1.0 ms a step"
-    assert short_cost_name(130, None) == "emulated cost (+130)"
+    assert cost_name(130, 5.26, short=True) == "emulated cost, 5.3 ms (+130)"
+    assert cost_name(0, 1.04, short=True) == "1.0 ms a step"
+    assert cost_name(130, None, short=True) == "emulated cost (+130)"
     assert cost_name(130, None) == "emulated cost (+130 layers)"
     assert cost_name(0, None) == "the model as it is"
     assert [label(name) for name in ("plain", "dflash", "ddtree-16")] == ["plain", "DFLASH", "DDTREE 16"]

@@ -73,27 +73,22 @@ def heap_row(logps: Sequence[Sequence[float]], budget: int) -> list[tuple[float,
     return nodes
 
 
-def stock_missing(device: torch.device) -> str | None:
-    """Why the stock pipeline cannot run here, or None."""
-    return sgl.missing(device.type)
-
-
 def dflash_missing(device: torch.device) -> str | None:
     """Why SGLang's DFlash verify cannot run here, or None."""
-    return sgl.missing(device.type) or _unimported(DFLASH_MODULE, "DFlash verify")
+    return sgl.missing(device.type) or _import_error(DFLASH_MODULE, "DFlash verify")
 
 
 def extend_missing(device: torch.device) -> str | None:
     """Why SGLang's extend attention cannot run here, or None."""
     if device.type != "cuda":
         return f"SGLang's extend attention runs on CUDA tensors, and these are on {device.type}"
-    return _unimported(EXTEND_MODULE, "extend attention")
+    return _import_error(EXTEND_MODULE, "extend attention")
 
 
-def _unimported(module: str, what: str) -> str | None:
+def _import_error(module: str, what: str) -> str | None:
     try:
         importlib.import_module(module)
-    except Exception as error:  # half of SGLang is imported here, and any of it may be absent
+    except Exception as error:  # it imports half of SGLang, any part of which may be absent
         return f"SGLang's {what} cannot be imported: {type(error).__name__}: {error}"
     return None
 

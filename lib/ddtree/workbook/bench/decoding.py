@@ -15,6 +15,7 @@ from ddtree.models.zoo import Pair, load_pair
 from ddtree.sampling import SamplingParams
 from ddtree.workbook.bench.synthetic_models import SHAPES, random_pair
 from ddtree.workbook.bench.timing import HOST_CLOCK, Benchmark, Skipped, interleaved
+from ddtree.workbook.params import SpeedParams
 from ddtree.workbook.stats import columns, median, ratio, ratio_of_ratios, ratio_of_sums, resampled_prompts
 
 SYNTHETIC_PROMPT_TOKENS = 64  # of a prompt for a random-weight model
@@ -24,12 +25,11 @@ BASELINE = "dflash_generate"
 STRATEGIES: tuple[Strategy, ...] = ("autoregressive", "chain", "tree")
 
 Rows = list[dict[str, Any]]
-Decode = Callable[[Sequence[int], float, int], int]  # prompt, temperature and tokens at most, to tokens made
+Say = Callable[[str], object]
+Decode = Callable[[list[int], float, int], int]  # prompt, temperature and tokens at most, to tokens made
 
 
-def load_pairs(
-    names: Sequence[str], device: torch.device, skipped: Skipped, say: Callable[[str], object]
-) -> Iterator[tuple[str, Pair]]:
+def load_pairs(names: Sequence[str], device: torch.device, skipped: Skipped, say: Say) -> Iterator[tuple[str, Pair]]:
     """One pair after the other, each freed before the next is loaded; what cannot be loaded is added to `skipped`."""
     for name in names:
         try:
@@ -74,41 +74,29 @@ def comparable_temperatures(name: str, temperatures: Sequence[float]) -> list[fl
     return [temperature for temperature in temperatures if name not in SHAPES or temperature == 0]
 
 
-def measure_rounds(
-    name: str,
-    pair: Pair,
-    prompts: Sequence[Sequence[int]],
-    *,
-    batches: Sequence[int],
-    budgets: Sequence[int],
-    topk_cap: int,
-    sampling: SamplingParams,
-    tokens: int,
-    seed: int,
-    say: Callable[[str], object] = print,
-) -> Rows:
+def measure_rounds(name: str, pair: Pair, prompts: Sequence[list[int]], params: SpeedParams, say: Say) -> Rows:
     """One row per batch, budget and stage: microseconds of a round; "overhead" is all but the two forward passes.
 
-    A batch repeats the prompts, each request with its own seed, and decodes `tokens` tokens of each.
+    A batch repeats the prompts, each request with its own seed, and decodes `live_tokens` tokens of each.
     """
+    sampling = SamplingParams(params.temperature, params.top_k, params.top_p)
     rows: Rows = []
-    for batch, budget in product(batches, budgets):
-        batched = [list(prompts[i % len(prompts)]) for i in range(batch)]
-        for most in (FIRST_COUNTED + 1, tokens):  # the first run warms up
+    for batch, budget in product(params.live_batches, params.live_budgets):
+        for tokens in (FIRST_COUNTED + 1, params.live_tokens):  # the first run warms up
             answers = generate(
                 pair.target,
                 pair.drafter,
-                batched,
+                [prompts[i % len(prompts)] for i in range(batch)],
                 strategy="tree",
                 sampling=sampling,
-                max_new_tokens=most,
+                max_new_tokens=tokens,
                 budget=budget,
-                topk_cap=topk_cap,
-                seed=list(range(seed, seed + batch)),
+                topk_cap=params.topk_cap,
+                seed=list(range(params.seed, params.seed + batch)),
             )
         times = stage_times(answers)
         say(f"rounds: {name}, batch {batch}, budget {budget}, {len(times)} of them")
-        rows += _stage_rows({"model": name, "batch": batch, "budget": budget}, times, seed)
+        rows += _stage_rows({"model": name, "batch": batch, "budget": budget}, times, params.seed)
     return rows
 
 
@@ -123,16 +111,12 @@ def _stage_rows(place: dict[str, Any], times: Sequence[dict[str, float]], seed: 
     parts = {stage: [1e3 * time[stage] for time in times] for stage in STAGES}
     parts["overhead"] = [1e3 * sum(time[s] for s in STAGES if s not in FORWARDS) for time in times]
     parts["round"] = [1e3 * sum(time.values()) for time in times]
-    return [
-        {
-            **place,
-            "stage": stage,
-            **columns("us", median(values, seed=seed)),
-            **columns("share", ratio(values, parts["round"], seed=seed)),
-            "rounds": len(times),
-        }
-        for stage, values in parts.items()
-    ]
+    rows = []
+    for stage, values in parts.items():
+        shares = columns("share", ratio(values, parts["round"], seed=seed))
+        times_us = columns("us", median(values, seed=seed))
+        rows.append({**place, "stage": stage, **times_us, **shares, "rounds": len(times)})
+    return rows
 
 
 def baseline_missing() -> str | None:
@@ -148,65 +132,39 @@ def baseline_missing() -> str | None:
 
 
 def measure_calls(
-    name: str,
-    pair: Pair,
-    prompts: Sequence[Sequence[int]],
-    *,
-    temperatures: Sequence[float],
-    budget: int,
-    topk_cap: int,
-    tokens: int,
-    resamples: int,
-    seed: int,
-    skipped: Skipped,
-    say: Callable[[str], object] = print,
+    name: str, pair: Pair, prompts: Sequence[list[int]], params: SpeedParams, skipped: Skipped, say: Say
 ) -> Rows:
     """One row per temperature and method: tokens per second of whole calls, prefill included.
 
     Methods are interleaved prompt by prompt. `over_peer` is a method's speed over `dflash_generate`'s, None where that
     cannot run. Intervals are 95 %, by resampling prompts.
     """
-    methods: dict[str, Decode] = {
-        strategy: _generate(pair, strategy, budget, topk_cap, seed) for strategy in STRATEGIES
-    }
+    methods: dict[str, Decode] = {strategy: _generate(pair, strategy, params) for strategy in STRATEGIES}
     reason = baseline_missing()
     if reason is None:
-        methods[BASELINE] = _dflash_generate(pair, seed)
+        methods[BASELINE] = _dflash_generate(pair, params.seed)
     elif (entry := {"what": BASELINE, "why": reason}) not in skipped:
         skipped.append(entry)
-    weights = resampled_prompts(len(prompts), resamples, seed)
+    weights = resampled_prompts(len(prompts), params.bootstrap, params.seed)
     rows: Rows = []
-    for temperature in temperatures:
+    for temperature in comparable_temperatures(name, params.temperatures):
         for decode in methods.values():
             decode(prompts[0], temperature, WARM_UP_TOKENS)
-        made, took = _time_calls(methods, prompts, temperature, tokens, pair.target.device)
-        for method in methods:
-            over: dict[str, float | None] = dict.fromkeys(("over_peer", "over_peer_lo", "over_peer_hi"))
-            if BASELINE in methods:
-                against = (made[BASELINE], took[BASELINE])
-                over |= columns("over_peer", ratio_of_ratios(made[method], took[method], *against, weights))
-            rows.append(
-                {
-                    "model": name,
-                    "temperature": temperature,
-                    "method": method,
-                    **columns("tokens_per_s", ratio_of_sums(made[method], took[method], weights)),
-                    **over,
-                    "tokens": sum(made[method]),
-                    "prompts": len(prompts),
-                }
-            )
+        calls = _time_calls(methods, prompts, temperature, params.max_new_tokens, pair.target.device)
+        for method, (made, took) in calls.items():
+            over: dict[str, Any] = dict.fromkeys(("over_peer", "over_peer_lo", "over_peer_hi"))
+            if BASELINE in calls:
+                over |= columns("over_peer", ratio_of_ratios(made, took, *calls[BASELINE], weights))
+            speed = columns("tokens_per_s", ratio_of_sums(made, took, weights))
+            row = {"model": name, "temperature": temperature, "method": method, **speed, **over}
+            rows.append(row | {"tokens": sum(made), "prompts": len(prompts)})
         say(f"chain: {name}, temperature {temperature:g}")
     return rows
 
 
 def _time_calls(
-    methods: dict[str, Decode],
-    prompts: Sequence[Sequence[int]],
-    temperature: float,
-    tokens: int,
-    device: torch.device,
-) -> tuple[dict[str, list[int]], dict[str, list[float]]]:
+    methods: dict[str, Decode], prompts: Sequence[list[int]], temperature: float, tokens: int, device: torch.device
+) -> dict[str, tuple[list[int], list[float]]]:
     """Tokens and seconds of each method's calls, one for each prompt."""
     made: dict[str, list[int]] = {method: [] for method in methods}
 
@@ -220,21 +178,21 @@ def _time_calls(
 
     benchmarks = [benchmark(method, decode) for method, decode in methods.items()]
     timings = interleaved(benchmarks, repeats=len(prompts), clock=HOST_CLOCK, warm_up=0)
-    return made, {method: [1e-6 * us for us in microseconds] for method, microseconds in timings.items()}
+    return {method: (made[method], [1e-6 * us for us in timings[method]]) for method in methods}
 
 
-def _generate(pair: Pair, strategy: Strategy, budget: int, topk_cap: int, seed: int) -> Decode:
-    def decode(prompt: Sequence[int], temperature: float, tokens: int) -> int:
+def _generate(pair: Pair, strategy: Strategy, params: SpeedParams) -> Decode:
+    def decode(prompt: list[int], temperature: float, tokens: int) -> int:
         (answer,) = generate(
             pair.target,
             pair.drafter,
-            [list(prompt)],
+            [prompt],
             strategy=strategy,
             sampling=SamplingParams(temperature),
             max_new_tokens=tokens,
-            budget=budget,
-            topk_cap=topk_cap,
-            seed=seed,
+            budget=params.live_budgets[0],
+            topk_cap=params.topk_cap,
+            seed=params.seed,
         )
         return len(answer.tokens)
 
@@ -244,11 +202,13 @@ def _generate(pair: Pair, strategy: Strategy, budget: int, topk_cap: int, seed: 
 def _dflash_generate(pair: Pair, seed: int) -> Decode:
     from dflash.model import dflash_generate
 
-    def decode(prompt: Sequence[int], temperature: float, tokens: int) -> int:
+    target, drafter = pair.target, pair.drafter
+
+    def decode(prompt: list[int], temperature: float, tokens: int) -> int:
         torch.manual_seed(seed)
-        ids = torch.tensor([list(prompt)], device=pair.target.device)
-        stop = sorted(pair.target.eos_ids) or None
-        answer = dflash_generate(pair.drafter.model, pair.target.model, ids, tokens, stop, temperature=temperature)
+        ids = torch.tensor([prompt], device=target.device)
+        stop = sorted(target.eos_ids) or None
+        answer = dflash_generate(drafter.model, target.model, ids, tokens, stop, temperature=temperature)
         return int(answer.shape[1]) - len(prompt)
 
     return decode

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ddtree import kernels
+from ddtree.backends import sgl
 from ddtree.commit import plan_commit
 from ddtree.kernels.tree_attention import tree_attention
 from ddtree.retrieve import compile_retrieve, tree_attention_mask, tree_positions
@@ -74,17 +75,11 @@ class Setup:
     def rows(self, kind: str, timings: Mapping[str, Sequence[float]], place: dict[str, Any], moved: float) -> Rows:
         """A row for each timing: its median, its ratio to the first one, and the roofline bound."""
         ours = next(iter(timings.values()), [])
-        return [
-            {
-                kind: name,
-                **place,
-                **columns("us", median(microseconds, seed=self.seed)),
-                **columns("over_ours", ratio(microseconds, ours, seed=self.seed)),
-                "floor_us": self.bound_us(moved),
-                "repeats": self.repeats,
-            }
-            for name, microseconds in timings.items()
-        ]
+        rows = []
+        for name, us in timings.items():
+            found = columns("us", median(us, seed=self.seed)) | columns("over_ours", ratio(us, ours, seed=self.seed))
+            rows.append({kind: name, **place, **found, "floor_us": self.bound_us(moved), "repeats": self.repeats})
+        return rows
 
 
 def measure_bandwidth(device: torch.device, *, repeats: int = 15) -> float:
@@ -185,7 +180,7 @@ def verify_pipelines(device: torch.device, skipped: Skipped) -> dict[str, Pipeli
         (f"ours: {status.name}", None if status.usable else status.reason, ours(status.name))
         for status in backend_report(device)
     ]
-    stock = (STOCK, baselines.stock_missing(device), baselines.stock_verify)
+    stock = (STOCK, sgl.missing(device.type), baselines.stock_verify)
     return usable([*backends, stock, (DFLASH, baselines.dflash_missing(device), baselines.dflash_verify)], skipped)
 
 

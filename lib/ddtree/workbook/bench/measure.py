@@ -9,14 +9,7 @@ from typing import Any
 import torch
 
 from ddtree.sampling import SamplingParams
-from ddtree.workbook.bench.decoding import (
-    comparable_temperatures,
-    encode_prompts,
-    load_pairs,
-    measure_calls,
-    measure_rounds,
-    pair_facts,
-)
+from ddtree.workbook.bench.decoding import encode_prompts, load_pairs, measure_calls, measure_rounds, pair_facts
 from ddtree.workbook.bench.inputs import Sizes
 from ddtree.workbook.bench.kernels import Setup, measure_attention, measure_bandwidth, measure_stages, measure_verify
 from ddtree.workbook.params import SpeedParams
@@ -73,28 +66,8 @@ def measure_live(params: SpeedParams, *, say: Say = print, keep: Keep = lambda _
     for name, pair in load_pairs(params.live_models, device, metrics["skipped"], say):
         metrics["models"].append(pair_facts(name, pair))
         prompts = encode_prompts(name, pair, params.prompts, seed=params.seed)
-        common: dict[str, Any] = {"topk_cap": params.topk_cap, "seed": params.seed, "say": say}
-        metrics["rounds"] += measure_rounds(
-            name,
-            pair,
-            prompts,
-            batches=params.live_batches,
-            budgets=params.live_budgets,
-            sampling=SamplingParams(params.temperature, params.top_k, params.top_p),
-            tokens=params.live_tokens,
-            **common,
-        )
-        metrics["chain"] += measure_calls(
-            name,
-            pair,
-            prompts,
-            temperatures=comparable_temperatures(name, params.temperatures),
-            budget=params.live_budgets[0],
-            tokens=params.max_new_tokens,
-            resamples=params.bootstrap,
-            skipped=metrics["skipped"],
-            **common,
-        )
+        metrics["rounds"] += measure_rounds(name, pair, prompts, params, say)
+        metrics["chain"] += measure_calls(name, pair, prompts, params, metrics["skipped"], say)
         keep(metrics)
     return metrics
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -126,22 +126,20 @@ def encode_prompts(messages: Sequence[str], target: Path) -> list[list[int]]:
 def _measure_group(
     params: ServingParams, servers: Sequence[Server], prompts: Sequence[Ids], recorder: Recorder
 ) -> None:
-    common: dict[str, Any] = {"temperatures": params.temperatures, "seed": params.seed}
     _warm_up(params, servers, prompts)
     if 1 in params.batches:
-        single = measure_single(servers, prompts, tokens=params.max_new_tokens, **common)
-        recorder.add("one request at a time", alone=single.rows, histograms=single.histograms)
-        _compare_greedy(servers, prompts, single.greedy, recorder)
+        single, histograms, texts = measure_single(params, servers, prompts)
+        recorder.add("one request at a time", alone=single, histograms=histograms)
+        _compare_greedy(servers, prompts, texts, recorder)
     else:
         recorder.skip("batch 1, histograms and the greedy regression", "1 is not among `batches`")
     if batches := [batch for batch in params.batches if batch > 1]:
-        rows = measure_batched(
-            servers, prompts, batches=batches, repeats=params.repeats, tokens=params.max_new_tokens, **common
-        )
-        recorder.add(f"{', '.join(map(str, batches))} requests at once", together=rows)
+        batched = measure_batched(params, servers, prompts, batches)
+        recorder.add(f"{', '.join(map(str, batches))} requests at once", together=batched)
     if params.samples and not recorder.metrics["diversity"]:
-        rows = measure_diversity(servers, prompts[0], samples=params.samples, at_once=max(params.batches), **common)
-        recorder.add(f"{params.samples} answers to one prompt", diversity=rows)
+        recorder.add(
+            f"{params.samples} answers to one prompt", diversity=measure_diversity(params, servers, prompts[0])
+        )
 
 
 def _warm_up(params: ServingParams, servers: Sequence[Server], prompts: Sequence[Ids]) -> None:
@@ -163,91 +161,61 @@ def cycled(prompts: Sequence[Ids], batch: int, turn: int) -> list[Ids]:
     return [prompts[(turn * batch + place) % len(prompts)] for place in range(batch)]
 
 
-@dataclass(slots=True)
-class SingleRequests:
-    """Rows of the record, and the greedy texts, which are compared later."""
-
-    rows: Rows = field(default_factory=list)
-    histograms: Rows = field(default_factory=list)
-    greedy: GreedyTexts = field(default_factory=dict)
-
-
 def measure_single(
-    servers: Sequence[Server], prompts: Sequence[Ids], *, temperatures: Sequence[float], tokens: int, seed: int
-) -> SingleRequests:
-    """One request at a time: a row per server, temperature and prompt.
+    params: ServingParams, servers: Sequence[Server], prompts: Sequence[Ids]
+) -> tuple[Rows, Rows, GreedyTexts]:
+    """One request at a time: a row per server, temperature and prompt; rows of histograms; the greedy texts.
 
-    `first_token_s` is the time of a one-token reply requested just before, since replies come whole. `histograms` count
+    `first_token_s` is the time of a one-token reply requested just before, since replies come whole. Histograms count
     the verify passes that gave 1, 2, ... tokens, by the server's own count; a server that counts none has no row.
     """
-    found = SingleRequests()
-    for place, temperature in enumerate(temperatures):
+    rows: Rows = []
+    histograms: Rows = []
+    texts: GreedyTexts = {}
+    for place, temperature in enumerate(params.temperatures):
         passes: dict[str, Counter[int]] = {server.name: Counter() for server in servers}
         for number, prompt in enumerate(prompts):
-            seeds = [seed + place * len(prompts) + number]
+            seeds = [params.seed + place * len(prompts) + number]
             for server in rotated(servers, place + number):
                 first = server.request([prompt], temperature=temperature, tokens=1, seeds=seeds)
-                whole = server.request([prompt], temperature=temperature, tokens=tokens, seeds=seeds)
+                whole = server.request([prompt], temperature=temperature, tokens=params.max_new_tokens, seeds=seeds)
                 (reply,) = whole.replies
-                found.rows.append(
-                    {
-                        **server.spec.keys(),
-                        "temperature": temperature,
-                        "prompt": number,
-                        "tokens": reply.tokens,
-                        "total_s": whole.wall_s,
-                        "first_token_s": first.wall_s,
-                        "rounds": reply.rounds,
-                        "acceptance": reply.acceptance,
-                    }
-                )
+                row = server.spec.keys() | {"temperature": temperature, "prompt": number, "tokens": reply.tokens}
+                row |= {"total_s": whole.wall_s, "first_token_s": first.wall_s}
+                rows.append(row | {"rounds": reply.rounds, "acceptance": reply.acceptance})
                 for accepted, times in enumerate(reply.passes or ()):
                     passes[server.name][accepted + 1] += times
                 if temperature == 0:
-                    found.greedy[server.name, number] = reply.ids
+                    texts[server.name, number] = reply.ids
         for server in servers:
             counts = {str(made): times for made, times in sorted(passes[server.name].items()) if times}
             if counts:
-                found.histograms.append({**server.spec.keys(), "temperature": temperature, "counts": counts})
-    return found
+                histograms.append(server.spec.keys() | {"temperature": temperature, "counts": counts})
+    return rows, histograms, texts
 
 
 def measure_batched(
-    servers: Sequence[Server],
-    prompts: Sequence[Ids],
-    *,
-    temperatures: Sequence[float],
-    batches: Sequence[int],
-    repeats: int,
-    tokens: int,
-    seed: int,
+    params: ServingParams, servers: Sequence[Server], prompts: Sequence[Ids], batches: Sequence[int]
 ) -> Rows:
     """One row per server, temperature, batch and repeat: `tokens` and `rounds` are sums over the batch.
 
     `first_token_s` is the median over a batch of one-token replies requested just before, by the server's own clock.
     """
     rows: Rows = []
-    for turn, (temperature, batch, repeat) in enumerate(product(temperatures, batches, range(repeats))):
+    turns = product(params.temperatures, batches, range(params.repeats))
+    for turn, (temperature, batch, repeat) in enumerate(turns):
         batched = cycled(prompts, batch, repeat)
-        seeds = range(seed + turn * max(batches), seed + turn * max(batches) + batch)
+        first_seed = params.seed + turn * max(batches)
+        seeds = range(first_seed, first_seed + batch)
         for server in rotated(servers, turn):
             first = server.request(batched, temperature=temperature, tokens=1, seeds=seeds)
-            whole = server.request(batched, temperature=temperature, tokens=tokens, seeds=seeds)
+            whole = server.request(batched, temperature=temperature, tokens=params.max_new_tokens, seeds=seeds)
             rounds = [reply.rounds for reply in whole.replies if reply.rounds is not None]
             seconds = [first.wall_s if reply.server_s is None else reply.server_s for reply in first.replies]
-            rows.append(
-                {
-                    **server.spec.keys(),
-                    "temperature": temperature,
-                    "batch": batch,
-                    "repeat": repeat,
-                    "tokens": sum(reply.tokens for reply in whole.replies),
-                    "wall_s": whole.wall_s,
-                    "first_token_s": statistics.median(seconds),
-                    "rounds": sum(rounds) if rounds else None,
-                    "requests": batch,
-                }
-            )
+            row = server.spec.keys() | {"temperature": temperature, "batch": batch, "repeat": repeat}
+            row |= {"tokens": sum(reply.tokens for reply in whole.replies), "wall_s": whole.wall_s}
+            row |= {"first_token_s": statistics.median(seconds), "rounds": sum(rounds) if rounds else None}
+            rows.append(row | {"requests": batch})
     return rows
 
 
@@ -289,16 +257,8 @@ def compare_greedy(plain: Server, others: Sequence[Server], prompts: Sequence[Id
             if place is not None and again[:place] == right[:place]:
                 (first_logprob, one), (second_logprob, other) = top_two[place]
                 gap, second = first_logprob - second_logprob, text[place] in (one, other)
-            rows.append(
-                {
-                    **server.spec.keys(),
-                    "prompt": number,
-                    "tokens": len(text),
-                    "first_difference": place,
-                    "gap_nats": gap,
-                    "second_choice": second,
-                }
-            )
+            row = server.spec.keys() | {"prompt": number, "tokens": len(text), "first_difference": place}
+            rows.append(row | {"gap_nats": gap, "second_choice": second})
     return rows
 
 
@@ -317,23 +277,17 @@ def compare_depths(plain: Sequence[Mapping[str, Any]]) -> Rows:
     ]
 
 
-def measure_diversity(
-    servers: Sequence[Server],
-    prompt: Ids,
-    *,
-    temperatures: Sequence[float],
-    samples: int,
-    at_once: int,
-    seed: int,
-) -> Rows:
+def measure_diversity(params: ServingParams, servers: Sequence[Server], prompt: Ids) -> Rows:
     """How many different answers each server gives to one prompt: a row per server and temperature above 0."""
     rows: Rows = []
-    for temperature, server in product([t for t in temperatures if t > 0], servers):
+    at_once = max(params.batches)
+    for temperature, server in product([t for t in params.temperatures if t > 0], servers):
         texts = set()
-        for start in range(0, samples, at_once):
-            seeds = range(seed + start, seed + min(start + at_once, samples))
+        for start in range(0, params.samples, at_once):
+            seeds = range(params.seed + start, params.seed + min(start + at_once, params.samples))
             batch = server.request([prompt] * len(seeds), temperature=temperature, tokens=DIVERSITY_TOKENS, seeds=seeds)
             texts |= {reply.ids for reply in batch.replies}
-        keys = {name: value for name, value in server.spec.keys().items() if name != "extra_layers"}
-        rows.append({**keys, "temperature": temperature, "samples": samples, "distinct": len(texts)})
+        row = server.spec.keys() | {"temperature": temperature, "samples": params.samples, "distinct": len(texts)}
+        del row["extra_layers"]  # measured only once
+        rows.append(row)
     return rows

@@ -6,9 +6,9 @@ A group is one target, with or without identity layers, and all servers that ser
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
+import random
 import shlex
 import signal
 import socket
@@ -60,12 +60,7 @@ class ServerSpec:
 
     def keys(self) -> dict[str, Any]:
         """The columns that identify its rows in a record."""
-        return {
-            "extra_layers": self.extra_layers,
-            "name": self.name,
-            "method": self.method,
-            "budget": self.budget,
-        }
+        return {"extra_layers": self.extra_layers, "name": self.name, "method": self.method, "budget": self.budget}
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,14 +267,10 @@ def _config_number(folder: Path, name: str) -> int:
 def free_ports(count: int) -> list[int]:
     """`count` different ports of `PORTS` that nobody listens on now. Raises OSError where there are fewer."""
     found: list[int] = []
-    start = PORTS.start + os.getpid() * 97 % len(PORTS)  # so that two runs on one machine try different ports first
-    for port in itertools.chain(range(start, PORTS.stop), range(PORTS.start, start)):
-        with socket.socket() as tried:
-            try:
-                tried.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):  # so that two runs on one machine try different ones
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            found.append(port)
         if len(found) == count:
             return found
     raise OSError(f"only {len(found)} ports from {PORTS.start} to {PORTS.stop - 1} are free; {count} are needed.")

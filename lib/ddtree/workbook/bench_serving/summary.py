@@ -158,27 +158,23 @@ def label(name: str) -> str:
     return name if name == PLAIN else name.upper().replace("-", " ")
 
 
-def cost_name(extra_layers: int, step_ms: float | None) -> str:
-    """ "1.1 ms a step", or "emulated cost, 5.3 ms a step (+130 layers)", so that a cost not the model's own says so.
+def cost_name(extra_layers: int, step_ms: float | None, *, short: bool = False) -> str:
+    """ "1.1 ms a step", or, where identity layers emulate it, "emulated cost, 5.3 ms a step (+130 layers)".
 
-    `step_ms` is None where no plain engine was measured with single requests.
+    `step_ms` is None where no plain engine was measured with single requests. `short`, for tables and narrow screens,
+    gives "emulated cost, 5.3 ms (+130)".
     """
     own = "" if step_ms is None else f"{step_ms:.1f} ms a step"
     if not extra_layers:
         return own or "the model as it is"
-    return f"emulated cost{own and ', '}{own} (+{extra_layers} layers)"
-
-
-def short_cost_name(extra_layers: int, step_ms: float | None) -> str:
-    """`cost_name` for tables and narrow screens: "1.1 ms a step", "emulated cost, 5.3 ms (+130)"."""
-    return cost_name(extra_layers, step_ms).replace(" a step (+", " (+").replace(" layers)", ")")
+    name = f"emulated cost{own and ', '}{own} (+{extra_layers} layers)"
+    return name.replace(" a step (", " (").replace(" layers)", ")") if short else name
 
 
 def cost_names(steps: pd.DataFrame, costs: Iterable[int], *, short: bool = False) -> dict[int, str]:
-    """`cost_name` or `short_cost_name` of each number of identity layers in `costs`, ascending."""
+    """`cost_name` of each number of identity layers in `costs`, ascending."""
     known = dict(zip(steps["extra_layers"], steps["step_ms"], strict=True))
-    name = short_cost_name if short else cost_name
-    return {layers: name(layers, known.get(layers)) for layers in sorted({int(cost) for cost in costs})}
+    return {layers: cost_name(layers, known.get(layers), short=short) for layers in sorted({int(c) for c in costs})}
 
 
 def greedy_summary(greedy: pd.DataFrame) -> pd.DataFrame:
