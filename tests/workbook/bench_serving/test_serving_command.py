@@ -11,6 +11,7 @@ from ddtree.workbook.bench.timing import rotated
 from ddtree.workbook.bench_serving.measure import cycled, encode_prompts, first_difference
 from ddtree.workbook.bench_serving.servers import (
     PORTS,
+    Launch,
     ModelFolders,
     ServerSpec,
     command_text,
@@ -88,9 +89,9 @@ def test_settings_of_ddtree_are_launch_environment() -> None:
 
 
 def test_a_command_is_shown_as_one_types_it() -> None:
-    line = command_text(
-        (sys.executable, "-m", "sglang.launch_server"), ["--model-path", "/models/the target"], {"A": "1"}
-    )
+    command = (sys.executable, "-m", "sglang.launch_server", "--model-path", "/models/the target")
+    spec = ServerSpec("plain", "plain", None, None, 0)
+    line = command_text(Launch(spec, command, {"A": "1"}, 21000, Path("log")))
     assert line == f"A=1 {Path(sys.executable).name} -m sglang.launch_server --model-path 'the target'"
 
 

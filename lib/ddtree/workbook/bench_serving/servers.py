@@ -86,11 +86,12 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that answers. `start_s` is from its start to its first answer; None where it was running already."""
+    """A server that answers."""
 
     spec: ServerSpec
     client: Client
-    start_s: float | None
+    start_s: float | None = None  # from its start to its first answer; None where it was running already
+    command: str = ""
 
     @property
     def name(self) -> str:
@@ -135,37 +136,27 @@ def server_group(
     if params.urls:
         layers = _config_number(sources[0], "num_hidden_layers") + extra_layers
         with attached(specs, params.urls, timeout_s=params.start_timeout_s) as servers:
-            yield servers, _server_rows(servers, layers, {}, params.urls)
+            yield servers, _server_rows(servers, layers, params.urls)
         return
     with model_folders(*sources, extra_layers) as folders:
         ports = free_ports(2 * len(specs))
-        launches, commands = [], {}
+        launches = []
         for spec, port, nccl_port in zip(specs, ports[::2], ports[1::2], strict=True):
-            words = launch_arguments(spec, params, folders, port=port, nccl_port=nccl_port)
-            environment = launch_environment(spec, params)
-            commands[spec.name] = command_text(program, words, environment)
-            launches.append(
-                Launch(spec, (*program, *words), environment, port, logs / f"{spec.name}-{extra_layers}.log")
-            )
+            command = (*program, *launch_arguments(spec, params, folders, port=port, nccl_port=nccl_port))
+            log = logs / f"{spec.name}-{extra_layers}.log"
+            launches.append(Launch(spec, command, launch_environment(spec, params), port, log))
         with started(launches, timeout_s=params.start_timeout_s, say=say) as servers:
-            yield servers, _server_rows(servers, folders.layers, commands, {})
+            yield servers, _server_rows(servers, folders.layers, {})
 
 
-def _server_rows(servers: Sequence[Server], layers: int, commands: Mapping[str, str], urls: Mapping[str, str]) -> Rows:
+def _server_rows(servers: Sequence[Server], layers: int, urls: Mapping[str, str]) -> Rows:
     # In each row, since other code may add to a record on another day.
     origin = {"git_revision": git_revision(), "ready_utc": datetime.now(UTC).isoformat(timespec="seconds")}
-    return [
-        {
-            **server.spec.keys(),
-            "topk_cap": server.spec.topk_cap,
-            "layers": layers,
-            "command": commands.get(server.name, ""),
-            "start_s": server.start_s,
-            "url": urls.get(server.name),
-            **origin,
-        }
-        for server in servers
-    ]
+    rows = []
+    for server in servers:
+        row = server.spec.keys() | {"topk_cap": server.spec.topk_cap, "layers": layers, "command": server.command}
+        rows.append(row | {"start_s": server.start_s, "url": urls.get(server.name), **origin})
+    return rows
 
 
 def launch_arguments(
@@ -215,10 +206,10 @@ def cuda_graph_batches(batches: Sequence[int]) -> list[int]:
     return sorted(powers | set(batches))
 
 
-def command_text(program: Sequence[str], words: Sequence[str], environment: Mapping[str, str]) -> str:
+def command_text(launch: Launch) -> str:
     """The command as one types it, folders by their last name."""
-    variables = [f"{name}={value}" for name, value in environment.items()]
-    return shlex.join(Path(word).name if word.startswith("/") else word for word in (*variables, *program, *words))
+    variables = [f"{name}={value}" for name, value in launch.environment.items()]
+    return shlex.join(Path(word).name if word.startswith("/") else word for word in (*variables, *launch.command))
 
 
 def source_folders(params: ServingParams) -> tuple[Path, Path]:
@@ -304,7 +295,7 @@ def started(launches: Sequence[Launch], *, timeout_s: float, say: Say = print) -
 def attached(specs: Sequence[ServerSpec], urls: Mapping[str, str], *, timeout_s: float) -> Iterator[list[Server]]:
     """Servers that are running already, by name; they are left running. Raises NotServingError."""
     with contextlib.ExitStack() as stack:
-        servers = [Server(spec, stack.enter_context(_client(urls[spec.name])), None) for spec in specs]
+        servers = [Server(spec, stack.enter_context(_client(urls[spec.name]))) for spec in specs]
         for server in servers:
             try:
                 server.client.wait(timeout_s=timeout_s)
@@ -348,7 +339,7 @@ def _wait_until_ready(
                     why = f"{name} does not serve after {waited:.0f} s ({error})."
                     raise ServerDiedError(f"{why} Its log ends:\n{_tail(launch.log)}") from error
                 continue
-            ready[name] = Server(launch.spec, client, time.monotonic() - began)
+            ready[name] = Server(launch.spec, client, time.monotonic() - began, command_text(launch))
             say(f"{name} serves after {ready[name].start_s:.0f} s")
         if len(ready) == len(launches):
             return [ready[launch.spec.name] for launch in launches]
