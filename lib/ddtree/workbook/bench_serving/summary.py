@@ -5,9 +5,10 @@ Every comparison is paired: the same prompts for single requests, the same repea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ddtree.workbook.stats import columns, ratio_of_ratios, ratio_of_sums, resampled_prompts
@@ -29,18 +30,12 @@ def rates(single: pd.DataFrame, batched: pd.DataFrame, *, resamples: int, seed: 
     units (prompts of single requests, repeats of batches) that every server there answered; NaN where a method is
     missing. `acceptance` is tokens per round and request without the first token, which prefill gives.
     """
-    rows: list[dict[str, Any]] = []
-    for place, here in _units(single, batched).groupby(PLACE):
-        sums = {name: _by_unit(here, name, "unit") for name in SUMS}
-        complete = sums["tokens"].dropna().index
-        if complete.empty:
-            continue
-        sums = {name: table.loc[complete] for name, table in sums.items()}
-        weights = resampled_prompts(len(complete), resamples, seed)
-        for server in _servers(here):
+    rows = []
+    for place, servers, sums, weights in _compared(_units(single, batched), PLACE, resamples, seed):
+        for server in servers:
             name = server["name"]
             tokens, seconds = sums["tokens"][name], sums["seconds"][name]
-            row: dict[str, Any] = dict(zip(PLACE, place, strict=True)) | server | {"units": len(complete)}
+            row = place | server | {"units": len(tokens)}
             row |= columns("tokens_per_s", ratio_of_sums(tokens, seconds, weights))
             for base in (PLAIN, DFLASH):
                 if base in sums["tokens"]:
@@ -56,7 +51,7 @@ def step_costs(single: pd.DataFrame, *, resamples: int, seed: int) -> pd.DataFra
     """The plain engine's milliseconds per token (batch 1, without prefill) at each number of identity layers."""
     rows = []
     for extra_layers, here in _decoding(single[single["method"] == PLAIN]).groupby("extra_layers"):
-        prompts = here.groupby("prompt")[["seconds", "drafted"]].sum()
+        prompts = here.groupby("unit")[["seconds", "drafted"]].sum()
         weights = resampled_prompts(len(prompts), resamples, seed)
         step = ratio_of_sums(1e3 * prompts["seconds"], prompts["drafted"], weights)
         rows.append({"extra_layers": extra_layers} | columns("step_ms", step))
@@ -70,21 +65,19 @@ def round_times(single: pd.DataFrame, *, resamples: int, seed: int) -> pd.DataFr
     = acceptance * step_ms / round_ms is exactly the ratio of decoding speeds.
     """
     rows = []
-    for (extra_layers, temperature), here in _decoding(single).groupby(["extra_layers", "temperature"]):
-        seconds = _by_unit(here, "seconds", "prompt").dropna()
+    for place, servers, sums, weights in _compared(_decoding(single), ["extra_layers", "temperature"], resamples, seed):
+        seconds, tokens, rounds = (sums[name] for name in ("seconds", "drafted", "rounds"))
         if PLAIN not in seconds:
             continue
-        tokens, rounds = (_by_unit(here, name, "prompt").loc[seconds.index] for name in ("drafted", "rounds"))
-        weights = resampled_prompts(len(seconds), resamples, seed)
         step_ms = 1e3 * seconds[PLAIN].sum() / tokens[PLAIN].sum()
-        for server in [found for found in _servers(here) if found["name"] in rounds]:
-            name = server["name"]
-            row = {"extra_layers": extra_layers, "temperature": temperature, **server, "step_ms": step_ms}
-            row |= columns("round_ms", ratio_of_sums(1e3 * seconds[name], rounds[name], weights))
-            row |= columns("acceptance", ratio_of_sums(tokens[name], rounds[name], weights))
-            row["added_ms"] = row["round_ms"] - step_ms
-            row["decode_over_plain"] = row["acceptance"] * step_ms / row["round_ms"]
-            rows.append(row)
+        for server in servers:
+            if (name := server["name"]) in rounds:
+                row = place | server | {"step_ms": step_ms}
+                row |= columns("round_ms", ratio_of_sums(1e3 * seconds[name], rounds[name], weights))
+                row |= columns("acceptance", ratio_of_sums(tokens[name], rounds[name], weights))
+                row["added_ms"] = row["round_ms"] - step_ms
+                row["decode_over_plain"] = row["acceptance"] * step_ms / row["round_ms"]
+                rows.append(row)
     first = ["extra_layers", "temperature", "name", "method", "budget", "step_ms"]
     named = [*first, *_with_bounds("round_ms", "acceptance"), "added_ms", "decode_over_plain"]
     return pd.DataFrame(rows, columns=named)
@@ -122,7 +115,7 @@ def _verdict(best: Mapping[Any, Any], target: float | None) -> str:
 
 def _units(single: pd.DataFrame, batched: pd.DataFrame) -> pd.DataFrame:
     """Both kinds of rows as one: `unit` is what is resampled, `drafted` the tokens that rounds gave."""
-    one = single.assign(batch=1, unit=single["prompt"], seconds=single["total_s"], drafted=single["tokens"] - 1)
+    one = _decoding(single).assign(batch=1, seconds=single["total_s"])
     drafted = batched["tokens"] - batched["requests"]
     many = batched.assign(unit=batched["repeat"], seconds=batched["wall_s"], drafted=drafted)
     names = [*PLACE, "name", "method", "budget", "unit", *SUMS]
@@ -130,12 +123,25 @@ def _units(single: pd.DataFrame, batched: pd.DataFrame) -> pd.DataFrame:
 
 
 def _decoding(single: pd.DataFrame) -> pd.DataFrame:
-    return single.assign(seconds=single["total_s"] - single["first_token_s"], drafted=single["tokens"] - 1)
+    """Single requests without their prefill, in the columns of `_units`."""
+    seconds = single["total_s"] - single["first_token_s"]
+    return single.assign(unit=single["prompt"], seconds=seconds, drafted=single["tokens"] - 1)
 
 
-def _by_unit(frame: pd.DataFrame, name: str, unit: str) -> pd.DataFrame:
-    """Sums of column `name`, a row for each unit and a column for each server; NaN where there are no values."""
-    return frame.pivot_table(name, unit, "name", aggfunc="sum", min_count=1)
+def _compared(
+    frame: pd.DataFrame, keys: list[str], resamples: int, seed: int
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], dict[str, pd.DataFrame], np.ndarray]]:
+    """For each place: its keys, its servers, its sums, and bootstrap weights, over the units that all its servers have.
+
+    Sums are by name: a row for each unit and a column for each server, NaN where there are no values.
+    """
+    for place, here in frame.groupby(keys):
+        sums = {name: here.pivot_table(name, "unit", "name", aggfunc="sum", min_count=1) for name in SUMS}
+        complete = sums["tokens"].dropna().index
+        if len(complete):
+            sums = {name: table.loc[complete] for name, table in sums.items()}
+            weights = resampled_prompts(len(complete), resamples, seed)
+            yield dict(zip(keys, place, strict=True)), _servers(here), sums, weights
 
 
 def _with_bounds(*names: str) -> list[str]:
