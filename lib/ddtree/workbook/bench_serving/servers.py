@@ -41,7 +41,6 @@ COOL_DOWN_S = 0.02  # with overlap, a server runs one more step after a reply; t
 
 Say = Callable[[str], object]
 Rows = list[dict[str, Any]]
-Processes = Mapping[str, "subprocess.Popen[bytes]"]  # by the server's name
 
 
 class ServerDiedError(RuntimeError):
@@ -82,6 +81,9 @@ class Launch:
     environment: dict[str, str]  # added to this process's
     port: int
     log: Path
+
+
+Running = tuple[Launch, subprocess.Popen[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,19 +276,19 @@ def started(launches: Sequence[Launch], *, timeout_s: float, say: Say = print) -
     Raises ServerDiedError when one exits, or is not ready within `timeout_s`; also for a failure inside the block that
     the exit of a server explains.
     """
-    processes: dict[str, subprocess.Popen[bytes]] = {}
+    running: list[Running] = []
     with contextlib.ExitStack() as stack:
-        stack.callback(lambda: _stop(list(processes.values())))
+        stack.callback(_stop, running)
         for launch in launches:
-            processes[launch.spec.name] = _start(launch)
+            running.append((launch, _start(launch)))
         clients = [stack.enter_context(_client(f"http://127.0.0.1:{launch.port}")) for launch in launches]
-        servers = _wait_until_ready(launches, clients, processes, timeout_s, say)
+        servers = _wait_until_ready(running, clients, timeout_s, say)
         try:
             yield servers
         except (httpx.TransportError, RefusedError):
             end = time.monotonic() + CRASH_S
             while time.monotonic() < end:
-                _check_running(launches, processes)
+                _check_running(running)
                 time.sleep(POLL_S)
             raise
 
@@ -322,16 +324,16 @@ def _start(launch: Launch) -> subprocess.Popen[bytes]:
 
 
 def _wait_until_ready(
-    launches: Sequence[Launch], clients: Sequence[Client], processes: Processes, timeout_s: float, say: Say
+    running: Sequence[Running], clients: Sequence[Client], timeout_s: float, say: Say
 ) -> list[Server]:
     began = time.monotonic()
     ready: dict[str, Server] = {}
     while True:
-        for launch, client in zip(launches, clients, strict=True):
+        for (launch, _), client in zip(running, clients, strict=True):
             name = launch.spec.name
             if name in ready:
                 continue
-            _check_running(launches, processes)
+            _check_running(running)
             try:
                 client.wait(timeout_s=0)
             except (NotServingError, httpx.TransportError) as error:
@@ -341,14 +343,14 @@ def _wait_until_ready(
                 continue
             ready[name] = Server(launch.spec, client, time.monotonic() - began, command_text(launch))
             say(f"{name} serves after {ready[name].start_s:.0f} s")
-        if len(ready) == len(launches):
-            return [ready[launch.spec.name] for launch in launches]
+        if len(ready) == len(running):
+            return [ready[launch.spec.name] for launch, _ in running]
         time.sleep(POLL_S)
 
 
-def _check_running(launches: Sequence[Launch], processes: Processes) -> None:
-    for launch in launches:
-        if (code := processes[launch.spec.name].poll()) is not None:
+def _check_running(running: Sequence[Running]) -> None:
+    for launch, process in running:
+        if (code := process.poll()) is not None:
             raise ServerDiedError(f"{launch.spec.name} ended with exit code {code}. Its log ends:\n{_tail(launch.log)}")
 
 
@@ -357,25 +359,22 @@ def _tail(log: Path) -> str:
     return "\n".join(lines) if lines else "(it is empty)"
 
 
-def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _stop(running: Sequence[Running]) -> None:
     """End every process group, kill what is left after `GRACE_S`, and wait until none of its processes runs."""
-    members = [member for process in processes for member in _process_tree(process.pid)]
+    members: list[psutil.Process] = []
+    for _, process in running:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            leader = psutil.Process(process.pid)
+            members += [leader, *leader.children(recursive=True)]
     for number, patience_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, KILL_S)):
-        for process in processes:
+        for _, process in running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
         end = time.monotonic() + patience_s
         while time.monotonic() < end and any(map(_is_running, members)):
             time.sleep(0.02)
-    for process in processes:
+    for _, process in running:
         process.poll()  # takes its exit code
-
-
-def _process_tree(pid: int) -> list[psutil.Process]:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        leader = psutil.Process(pid)
-        return [leader, *leader.children(recursive=True)]
-    return []
 
 
 def _is_running(member: psutil.Process) -> bool:

@@ -43,8 +43,6 @@ class ServingResults:
     metrics: Mapping[str, Any]  # of result.json
     settings: Mapping[str, Any]  # the parameters it was measured with
     servers: pd.DataFrame
-    alone: pd.DataFrame  # single requests
-    together: pd.DataFrame  # batches
     histograms: pd.DataFrame
     greedy: pd.DataFrame
     depth_is_free: pd.DataFrame
@@ -91,15 +89,16 @@ class ServingResults:
     ) -> ServingResults:
         """The parts in `metrics`, measured with `settings`; intervals come from the resamples of `params`."""
         frames = {part: _frame(part, metrics[part]) for part in COLUMNS}
+        single, batched = frames.pop("alone"), frames.pop("together")
         bootstrap = {"resamples": params.bootstrap, "seed": params.seed}
         return cls(
             source,
             metrics,
             settings,
             **frames,
-            rates=rates(frames["alone"], frames["together"], **bootstrap),
-            steps=step_costs(frames["alone"], **bootstrap),
-            rounds=round_times(frames["alone"], **bootstrap),
+            rates=rates(single, batched, **bootstrap),
+            steps=step_costs(single, **bootstrap),
+            rounds=round_times(single, **bootstrap),
         )
 
     @property
