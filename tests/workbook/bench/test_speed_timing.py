@@ -1,25 +1,27 @@
 """Timing by a clock that counts calls: who runs when, with which inputs, and what the intervals are made of."""
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from ddtree.workbook.bench.timing import CUDA_CLOCK, HOST_CLOCK, Benchmark, Clock, clock_of, fitting_memory, interleaved
+from ddtree.workbook.bench.timing import Benchmark, Clock, fitting_memory, interleaved
 from ddtree.workbook.stats import median, ratio
 
+CPU = torch.device("cpu")
 
-def counting_clock(*, warm_cache: bool = False) -> Clock:
+
+class CountingClock(Clock):
     """Takes the n-th timed call to last n microseconds."""
-    count = itertools.count(1)
 
-    def time(call: Callable[[], object]) -> Callable[[], float]:
+    def __init__(self, *, warm_cache: bool = False) -> None:
+        self.warm_cache, self.calls = warm_cache, 0
+
+    def time(self, call: Callable[[], object]) -> Callable[[], float]:
         call()
-        took = float(next(count))
+        self.calls += 1
+        took = float(self.calls)
         return lambda: took
-
-    return Clock(time, warm_cache)
 
 
 def recorded(names: str, calls: list[tuple[str, int]]) -> list[Benchmark]:
@@ -28,7 +30,7 @@ def recorded(names: str, calls: list[tuple[str, int]]) -> list[Benchmark]:
 
 def test_every_turn_runs_each_benchmark_once_and_begins_with_another() -> None:
     calls: list[tuple[str, int]] = []
-    timings = interleaved(recorded("abc", calls), repeats=4, clock=counting_clock(), warm_up=2)
+    timings = interleaved(recorded("abc", calls), repeats=4, clock=CountingClock(), warm_up=2)
     warm_up, timed = calls[:6], calls[6:]
     assert warm_up == [(name, turn) for turn in range(2) for name in "abc"]
     orders = ["abc", "bca", "cab", "abc"]
@@ -38,11 +40,11 @@ def test_every_turn_runs_each_benchmark_once_and_begins_with_another() -> None:
 
 def test_with_a_warm_cache_each_timed_call_follows_one_of_its_own_benchmark_on_other_inputs() -> None:
     calls: list[tuple[str, int]] = []
-    timings = interleaved(recorded("ab", calls), repeats=2, clock=counting_clock(warm_cache=True), warm_up=0)
+    timings = interleaved(recorded("ab", calls), repeats=2, clock=CountingClock(warm_cache=True), warm_up=0)
     assert calls == [("a", 1), ("a", 0), ("b", 1), ("b", 0), ("b", 2), ("b", 1), ("a", 2), ("a", 1)]
     assert timings == {"a": [1, 4], "b": [2, 3]}
-    assert CUDA_CLOCK.warm_cache
-    assert not HOST_CLOCK.warm_cache
+    assert Clock(torch.device("cuda")).warm_cache
+    assert not Clock(CPU).warm_cache
 
 
 def test_a_benchmark_that_exhausts_the_memory_is_skipped_and_named() -> None:
@@ -59,12 +61,11 @@ def test_a_benchmark_that_exhausts_the_memory_is_skipped_and_named() -> None:
 
 def test_two_benchmarks_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="every name must be there only once"):
-        interleaved(recorded("aba", []), repeats=2, clock=counting_clock())
+        interleaved(recorded("aba", []), repeats=2, clock=CountingClock())
 
 
 def test_a_cpu_has_the_hosts_clock_which_runs_the_call_once() -> None:
-    clock = clock_of(torch.device("cpu"))
-    assert clock is HOST_CLOCK
+    clock = Clock(CPU)
     ran: list[int] = []
     took = clock.time(lambda: ran.append(1))
     assert ran == [1]

@@ -14,7 +14,7 @@ from ddtree.decode import FORWARDS, STAGES, Generation, Strategy, generate
 from ddtree.models.zoo import Pair, load_pair
 from ddtree.sampling import SamplingParams
 from ddtree.workbook.bench.synthetic_models import SHAPES, random_pair
-from ddtree.workbook.bench.timing import HOST_CLOCK, Benchmark, Skipped, interleaved
+from ddtree.workbook.bench.timing import Benchmark, Clock, Skipped, interleaved
 from ddtree.workbook.params import SpeedParams
 from ddtree.workbook.stats import columns, median, ratio, ratio_of_ratios, ratio_of_sums, resampled_prompts
 
@@ -33,7 +33,11 @@ def load_pairs(names: Sequence[str], device: torch.device, skipped: Skipped, say
     """One pair after the other, each freed before the next is loaded; what cannot be loaded is added to `skipped`."""
     for name in names:
         try:
-            pair = _load(name, device)
+            if name in SHAPES:
+                dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+                pair = random_pair(name, dtype=dtype, device=device.type)
+            else:
+                pair = load_pair(name, device=device.type)
         except (ImportError, OSError, RuntimeError, ValueError) as error:
             skipped.append({"what": name, "why": f"{type(error).__name__}: {error}"})
             say(f"{name}: skipped, {error}")
@@ -43,19 +47,6 @@ def load_pairs(names: Sequence[str], device: torch.device, skipped: Skipped, say
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-def _load(name: str, device: torch.device) -> Pair:
-    if name in SHAPES:
-        dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-        return random_pair(name, dtype=dtype, device=device.type)
-    return load_pair(name, device=device.type)
-
-
-def pair_facts(name: str, pair: Pair) -> dict[str, Any]:
-    """What the record says of a pair."""
-    weights = sum(p.numel() * p.element_size() for p in pair.target.model.parameters())
-    return {"name": name, **pair.facts, "target_bytes": weights}
 
 
 def encode_prompts(name: str, pair: Pair, prompts: Sequence[str], *, seed: int) -> list[list[int]]:
@@ -177,7 +168,7 @@ def _time_calls(
         return Benchmark(method, run)
 
     benchmarks = [benchmark(method, decode) for method, decode in methods.items()]
-    timings = interleaved(benchmarks, repeats=len(prompts), clock=HOST_CLOCK, warm_up=0)
+    timings = interleaved(benchmarks, repeats=len(prompts), clock=Clock(torch.device("cpu")), warm_up=0)
     return {method: (made[method], [1e-6 * us for us in timings[method]]) for method in methods}
 
 

@@ -31,7 +31,7 @@ from ddtree.workbook.bench.inputs import (
     make_layers,
     mean_rows_visited,
 )
-from ddtree.workbook.bench.timing import Benchmark, Skipped, captured, clock_of, fitting_memory, interleaved, usable
+from ddtree.workbook.bench.timing import Benchmark, Clock, Skipped, captured, fitting_memory, interleaved, usable
 from ddtree.workbook.stats import columns, median, ratio
 
 COPIED_BYTES = {"cuda": 2**31, "cpu": 2**27}  # far beyond any cache
@@ -66,7 +66,7 @@ class Setup:
     def time(self, benchmarks: Sequence[Benchmark], where: str) -> dict[str, list[float]]:
         """Microseconds of each benchmark that fits into memory, interleaved."""
         fitting = fitting_memory(benchmarks, where, self.skipped)
-        return interleaved(fitting, repeats=self.repeats, clock=clock_of(self.device))
+        return interleaved(fitting, repeats=self.repeats, clock=Clock(self.device))
 
     def bound_us(self, moved: float) -> float:
         """The least microseconds in which `moved` bytes can be read and written."""
@@ -87,7 +87,7 @@ def measure_bandwidth(device: torch.device, *, repeats: int = 15) -> float:
     source = torch.randint(256, (COPIED_BYTES[device.type],), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     copy = Benchmark("copy", lambda _: target.copy_(source))
-    timings = interleaved([copy], repeats=repeats, clock=clock_of(device))
+    timings = interleaved([copy], repeats=repeats, clock=Clock(device))
     return 2 * source.numel() / (1e-6 * median(timings["copy"]).value)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ddtree.sampling import SamplingParams
-from ddtree.workbook.bench.decoding import encode_prompts, load_pairs, measure_calls, measure_rounds, pair_facts
+from ddtree.workbook.bench.decoding import encode_prompts, load_pairs, measure_calls, measure_rounds
 from ddtree.workbook.bench.inputs import Sizes
 from ddtree.workbook.bench.kernels import Setup, measure_attention, measure_bandwidth, measure_stages, measure_verify
 from ddtree.workbook.params import SpeedParams
@@ -64,7 +64,8 @@ def measure_live(params: SpeedParams, *, say: Say = print, keep: Keep = lambda _
     device = _device(params)
     metrics: dict[str, Any] = {"models": [], "rounds": [], "chain": [], "skipped": []}
     for name, pair in load_pairs(params.live_models, device, metrics["skipped"], say):
-        metrics["models"].append(pair_facts(name, pair))
+        weights = sum(p.numel() * p.element_size() for p in pair.target.model.parameters())
+        metrics["models"].append({"name": name, **pair.facts, "target_bytes": weights})
         prompts = encode_prompts(name, pair, params.prompts, seed=params.seed)
         metrics["rounds"] += measure_rounds(name, pair, prompts, params, say)
         metrics["chain"] += measure_calls(name, pair, prompts, params, metrics["skipped"], say)

@@ -25,47 +25,34 @@ class Benchmark:
     reads: object = None  # kept alive as long as the benchmark
 
 
-@dataclass(frozen=True, slots=True)
 class Clock:
-    """How calls are timed.
+    """The host's clock for a CPU; for a GPU events from an idle device on, so that launches count as much as kernels.
 
-    `time` runs a call and returns a function that gives its microseconds, since a GPU's are known later. With
-    `warm_cache`, each timed call follows an untimed one of the same benchmark.
+    On a GPU each timed call follows an untimed one of the same benchmark (`warm_cache`). On a CPU a call takes long
+    compared with refilling caches.
     """
 
-    time: Callable[[Call], Callable[[], float]]
-    warm_cache: bool
+    def __init__(self, device: torch.device) -> None:
+        self.warm_cache = device.type == "cuda"
 
+    def time(self, call: Call) -> Callable[[], float]:
+        """Run `call` and return a function that gives its microseconds, since a GPU's are known later."""
+        if not self.warm_cache:
+            began = time.perf_counter()
+            call()
+            took = 1e6 * (time.perf_counter() - began)
+            return lambda: took
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        start.record()
+        call()
+        end.record()
 
-def _time_on_host(call: Call) -> Callable[[], float]:
-    began = time.perf_counter()
-    call()
-    took = 1e6 * (time.perf_counter() - began)
-    return lambda: took
+        def microseconds() -> float:
+            end.synchronize()
+            return 1e3 * start.elapsed_time(end)
 
-
-def _time_on_device(call: Call) -> Callable[[], float]:
-    """Events around the call, on an idle device, so that launches count as much as kernels."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    start.record()
-    call()
-    end.record()
-
-    def microseconds() -> float:
-        end.synchronize()
-        return 1e3 * start.elapsed_time(end)
-
-    return microseconds
-
-
-HOST_CLOCK = Clock(_time_on_host, warm_cache=False)  # a call on a CPU is long compared with refilling caches
-CUDA_CLOCK = Clock(_time_on_device, warm_cache=True)
-
-
-def clock_of(device: torch.device) -> Clock:
-    """CUDA events for a GPU, the host's clock for a CPU."""
-    return CUDA_CLOCK if device.type == "cuda" else HOST_CLOCK
+        return microseconds
 
 
 @torch.inference_mode()
