@@ -134,14 +134,14 @@ def _counts(name: str, temperature: float, prompts: int) -> dict[str, int]:
 
 
 def _greedy(prompt: int, jitter: float) -> dict[str, Any]:
-    """Every third text parts at a near-tie, in a record with jitter."""
-    parts = bool(jitter) and prompt % 3 == 0
+    """Every third text diverges at a near-tie, in a record with jitter."""
+    diverges = bool(jitter) and prompt % 3 == 0
     return {
         "prompt": prompt,
         "tokens": TOKENS,
-        "first_difference": 17 if parts else None,
-        "gap_nats": 0.125 if parts else None,
-        "second_choice": True if parts else None,
+        "first_difference": 17 if diverges else None,
+        "gap_nats": 0.125 if diverges else None,
+        "second_choice": True if diverges else None,
     }
 
 

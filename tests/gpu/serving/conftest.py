@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from ddtree.workbook.bench_serving.client import HttpServer
+from ddtree.workbook.bench_serving.client import Client
 
 
 @pytest.fixture(scope="session")
-def servers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, HttpServer]]:
+def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Client]]:
     from served import serving  # where a test asks for servers, so that other tests need nothing of this
 
     marks = [mark for item in request.session.items for mark in item.iter_markers("servers")]

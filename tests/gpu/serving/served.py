@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 import torch
 from ddtree.models.zoo import fetch, fetch_drafter
-from ddtree.workbook.bench_serving.client import HttpServer
-from ddtree.workbook.bench_serving.requests import Planned
+from ddtree.workbook.bench_serving.client import Client
 from ddtree.workbook.bench_serving.servers import (
     SGLANG,
     Launch,
-    Models,
-    arguments,
+    ModelFolders,
+    ServerSpec,
     free_ports,
-    models,
+    launch_arguments,
+    launch_environment,
+    model_folders,
     started,
-    variables,
 )
 from ddtree.workbook.params import ServingParams
 
@@ -58,19 +58,19 @@ EAGER = {"disable_cuda_graph": True, "disable_overlap_schedule": True}
 class Kind:
     """One server: its method, tree, and arguments and variables of its own."""
 
-    planned: Planned
+    spec: ServerSpec
     own: dict[str, Any]
     variables: dict[str, str] = field(default_factory=dict)
 
 
 KINDS = {
-    "plain": Kind(Planned("plain", "plain", None, None, 0), {}),
-    "dflash": Kind(Planned("dflash", "dflash", None, None, 0), {}),
-    "chain": Kind(Planned("chain", "ddtree", BLOCK - 1, 1, 0), {}, STOCK_ATTENTION),
-    "tree": Kind(Planned("tree", "ddtree", 16, 4, 0), {}),
-    "eager": Kind(Planned("eager", "ddtree", 16, 4, 0), EAGER),
-    "plain in float16": Kind(Planned("plain", "plain", None, None, 0), HALF),
-    "tree in float16": Kind(Planned("tree", "ddtree", 16, 4, 0), HALF),
+    "plain": Kind(ServerSpec("plain", "plain", None, None, 0), {}),
+    "dflash": Kind(ServerSpec("dflash", "dflash", None, None, 0), {}),
+    "chain": Kind(ServerSpec("chain", "ddtree", BLOCK - 1, 1, 0), {}, STOCK_ATTENTION),
+    "tree": Kind(ServerSpec("tree", "ddtree", 16, 4, 0), {}),
+    "eager": Kind(ServerSpec("eager", "ddtree", 16, 4, 0), EAGER),
+    "plain in float16": Kind(ServerSpec("plain in float16", "plain", None, None, 0), HALF),
+    "tree in float16": Kind(ServerSpec("tree in float16", "ddtree", 16, 4, 0), HALF),
 }
 
 
@@ -83,16 +83,13 @@ class Asked:
 
 
 @contextmanager
-def serving(names: Sequence[str], logs: Path) -> Iterator[dict[str, HttpServer]]:
-    with models(fetch("smollm2-135m"), fetch_drafter("smollm2-135m"), 0) as pair:
+def serving(names: Sequence[str], logs: Path) -> Iterator[dict[str, Client]]:
+    with model_folders(fetch("smollm2-135m"), fetch_drafter("smollm2-135m"), 0) as pair:
         launches = [
             launch_of(name, pair, logs, ports) for name, ports in zip(names, ports_for(len(names)), strict=True)
         ]
         with started(launches, timeout_s=300) as running:
-            servers = {server.name: HttpServer(server.url) for server in running}
-            yield servers
-            for server in servers.values():
-                server.close()
+            yield {server.name: server.client for server in running}
 
 
 def ports_for(many: int) -> list[tuple[int, int]]:
@@ -100,26 +97,26 @@ def ports_for(many: int) -> list[tuple[int, int]]:
     return list(zip(ports[::2], ports[1::2], strict=True))
 
 
-def launch_of(name: str, pair: Models, logs: Path, ports: tuple[int, int]) -> Launch:
+def launch_of(name: str, pair: ModelFolders, logs: Path, ports: tuple[int, int]) -> Launch:
     kind = KINDS[name]
     params = ServingParams(batches=BATCHES, server_arguments=EVERYONE | kind.own)
-    words = arguments(kind.planned, params, pair, port=ports[0], nccl_port=ports[1])
-    told = variables(kind.planned, params) | kind.variables
-    return Launch(name, (*SGLANG, *words), told, ports[0], logs / f"{name}.log")
+    words = launch_arguments(kind.spec, params, pair, port=ports[0], nccl_port=ports[1])
+    told = launch_environment(kind.spec, params) | kind.variables
+    return Launch(kind.spec, (*SGLANG, *words), told, ports[0], logs / f"{name}.log")
 
 
-def alone(server: HttpServer, asked: Sequence[Asked]) -> list[list[int]]:
+def alone(server: Client, asked: Sequence[Asked]) -> list[list[int]]:
     """One after another, from a cache that holds nothing of earlier tests."""
     forget(server)
-    return [server.answer([each.prompt], [each.sampling])[0]["output_ids"] for each in asked]
+    return [server.generate([each.prompt], [each.sampling])[0]["output_ids"] for each in asked]
 
 
-def together(server: HttpServer, asked: Sequence[Asked]) -> list[list[int]]:
-    answers = server.answer([each.prompt for each in asked], [each.sampling for each in asked])
+def together(server: Client, asked: Sequence[Asked]) -> list[list[int]]:
+    answers = server.generate([each.prompt for each in asked], [each.sampling for each in asked])
     return [answer["output_ids"] for answer in answers]
 
 
-def arriving(server: HttpServer, asked: Sequence[Asked], spread_s: float) -> list[list[int]]:
+def arriving(server: Client, asked: Sequence[Asked], spread_s: float) -> list[list[int]]:
     """Each at its own time within `spread_s`, in another order than asked, so that requests join and leave a batch."""
 
     def ask(place: int) -> list[int]:
@@ -130,7 +127,7 @@ def arriving(server: HttpServer, asked: Sequence[Asked], spread_s: float) -> lis
         return list(threads.map(ask, range(len(asked))))
 
 
-def forget(server: HttpServer) -> None:
+def forget(server: Client) -> None:
     """Empty the radix cache; the server does so when it is idle."""
     answer = server.http.post("/flush_cache", params={"timeout": 30.0})
     assert answer.status_code == 200, answer.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ddtree.workbook.bench_serving.client import HttpServer, RefusedError
+from ddtree.workbook.bench_serving.client import Client, RefusedError
 from judged import Surprise, below_rank, gaps, surprise
 from served import NEEDS, PROMPTS, Asked, arriving
 
@@ -27,7 +27,7 @@ MIXED = [
 ]
 
 
-def test_requests_that_come_and_go_get_their_own_texts(servers: dict[str, HttpServer]) -> None:
+def test_requests_that_come_and_go_get_their_own_texts(servers: dict[str, Client]) -> None:
     texts = arriving(servers["tree"], MIXED, spread_s=1.5)
     assert [len(text) for text in texts] == [asked.sampling["max_new_tokens"] for asked in MIXED]
     sampled = {temperature: Surprise() for temperature in TEMPERATURES[1:]}
@@ -45,7 +45,7 @@ def test_requests_that_come_and_go_get_their_own_texts(servers: dict[str, HttpSe
         assert abs(found.sigmas) < MOST_SIGMAS, temperature
 
 
-def test_the_judge_sees_a_text_of_another_prompt(servers: dict[str, HttpServer]) -> None:
+def test_the_judge_sees_a_text_of_another_prompt(servers: dict[str, Client]) -> None:
     """A control: what a disturbed request would look like."""
     ours, others = (arriving(servers["tree"], [MIXED[n]], 0.0)[0] for n in (8, 4))
     assert gaps(MIXED[8].prompt, ours).max() < NEAR_TIE
@@ -60,15 +60,13 @@ def test_the_judge_sees_a_text_of_another_prompt(servers: dict[str, HttpServer])
         ({"regex": "a+"}, "DDTREE does not serve regex"),
     ],
 )
-def test_what_is_not_served_is_refused(
-    servers: dict[str, HttpServer], sampling: dict[str, object], reason: str
-) -> None:
+def test_what_is_not_served_is_refused(servers: dict[str, Client], sampling: dict[str, object], reason: str) -> None:
     with pytest.raises(RefusedError, match=reason):
-        servers["tree"].answer([PROMPTS[0]], [{"max_new_tokens": 4, **sampling}])
+        servers["tree"].generate([PROMPTS[0]], [{"max_new_tokens": 4, **sampling}])
 
 
-def test_logprobs_are_refused_and_a_bias_is_obeyed(servers: dict[str, HttpServer]) -> None:
+def test_logprobs_are_refused_and_a_bias_is_obeyed(servers: dict[str, Client]) -> None:
     with pytest.raises(RefusedError, match="DDTREE does not return logprobs"):
-        servers["tree"].answer([PROMPTS[0]], [{"max_new_tokens": 4}], return_logprob=True)
+        servers["tree"].generate([PROMPTS[0]], [{"max_new_tokens": 4}], return_logprob=True)
     biased = Asked(PROMPTS[0], {"max_new_tokens": 12, "logit_bias": {"28": 100.0}, "ignore_eos": True})
     assert set(arriving(servers["tree"], [biased], 0.0)[0]) == {28}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from ddtree.workbook.bench_serving.client import Client, HttpServer
+from ddtree.workbook.bench_serving.client import Client
 from served import NEEDS, PROMPTS, Asked, alone, forget, together
 
 pytestmark = [*NEEDS, pytest.mark.servers("tree")]
@@ -20,17 +20,17 @@ HOT = [
 
 
 @pytest.mark.servers("chain", "dflash")
-def test_chain_is_stock_dflash_token_for_token(servers: dict[str, HttpServer]) -> None:
+def test_chain_is_stock_dflash_token_for_token(servers: dict[str, Client]) -> None:
     assert alone(servers["chain"], GREEDY) == alone(servers["dflash"], GREEDY)
 
 
 @pytest.mark.servers("eager")
 @pytest.mark.parametrize("asked", [GREEDY, HOT], ids=["T=0", "T=1, seeded"])
-def test_graphs_and_overlap_give_what_eager_gives(servers: dict[str, HttpServer], asked: list[Asked]) -> None:
+def test_graphs_and_overlap_give_what_eager_gives(servers: dict[str, Client], asked: list[Asked]) -> None:
     assert alone(servers["tree"], asked) == alone(servers["eager"], asked)
 
 
-def test_seeded_texts_differ_from_greedy_ones_and_by_seed(servers: dict[str, HttpServer]) -> None:
+def test_seeded_texts_differ_from_greedy_ones_and_by_seed(servers: dict[str, Client]) -> None:
     again = [Asked(each.prompt, each.sampling | {"sampling_seed": 400}) for each in HOT]
     texts = [alone(servers["tree"], asked) for asked in (GREEDY, HOT, again)]
     different = [len({tuple(text) for text in of_prompt}) for of_prompt in zip(*texts, strict=True)]
@@ -40,15 +40,15 @@ def test_seeded_texts_differ_from_greedy_ones_and_by_seed(servers: dict[str, Htt
 @pytest.mark.servers("plain")
 @pytest.mark.parametrize("ask", [alone, together])
 def test_tree_parts_from_the_plain_engine_at_near_ties_alone(
-    servers: dict[str, HttpServer],
-    ask: Callable[[HttpServer, list[Asked]], list[list[int]]],
+    servers: dict[str, Client],
+    ask: Callable[[Client, list[Asked]], list[list[int]]],
     record_property: Callable[[str, object], None],
 ) -> None:
     """Up to its first difference a text has the plain engine's own prefix, so the plain engine's row judges it."""
     told = []
     forget(servers["plain"])
     for asked, text in zip(GREEDY, ask(servers["tree"], GREEDY), strict=True):
-        theirs, places = Client(servers["plain"]).choices(asked.prompt, 8, **asked.sampling)
+        theirs, places = servers["plain"].top_logprobs(asked.prompt, 8, **asked.sampling)
         first = next((n for n, (own, other) in enumerate(zip(text, theirs, strict=True)) if own != other), None)
         if first is None:
             told.append("equal")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ddtree.sampling import target_probs
-from ddtree.workbook.bench_serving.client import HttpServer
+from ddtree.workbook.bench_serving.client import Client
 from ddtree.workbook.exactness.goodness_of_fit import smallest_departure
 from judged import rows_of
 from scipy import stats
@@ -44,10 +44,10 @@ OUTCOMES: dict[str, Callable[[Sequence[int]], Hashable]] = {
 }
 
 
-def texts(server: HttpServer, sampling: dict[str, float], samples: int = SAMPLES) -> list[list[int]]:
+def texts(server: Client, sampling: dict[str, float], samples: int = SAMPLES) -> list[list[int]]:
     asked: dict[str, Any] = {**sampling, "max_new_tokens": 3, "ignore_eos": True}
     rounds = samples // AT_ONCE
-    answers = (server.answer([PROMPTS[1]] * AT_ONCE, [asked] * AT_ONCE) for _ in range(rounds))
+    answers = (server.generate([PROMPTS[1]] * AT_ONCE, [asked] * AT_ONCE) for _ in range(rounds))
     return [answer["output_ids"] for batch in answers for answer in batch]
 
 
@@ -65,7 +65,7 @@ def compared(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> tuple[floa
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_samples_are_the_plain_engine_s(
-    servers: dict[str, HttpServer], setting: str, record_property: Callable[[str, object], None]
+    servers: dict[str, Client], setting: str, record_property: Callable[[str, object], None]
 ) -> None:
     ours, theirs = (texts(servers[f"{name} in float16"], SETTINGS[setting]) for name in ("tree", "plain"))
     for outcome, of in OUTCOMES.items():
@@ -77,7 +77,7 @@ def test_samples_are_the_plain_engine_s(
         assert found < 0.1, line
 
 
-def test_another_temperature_is_rejected(servers: dict[str, HttpServer]) -> None:
+def test_another_temperature_is_rejected(servers: dict[str, Client]) -> None:
     """The control: a tenth more heat."""
     ours, theirs = (
         texts(servers[f"{name} in float16"], {"temperature": heat}) for name, heat in (("tree", 0.7), ("plain", 0.6))
@@ -87,7 +87,7 @@ def test_another_temperature_is_rejected(servers: dict[str, HttpServer]) -> None
 
 
 def test_two_filters_follow_one_another(
-    servers: dict[str, HttpServer], record_property: Callable[[str, object], None]
+    servers: dict[str, Client], record_property: Callable[[str, object], None]
 ) -> None:
     law = target_probs(rows_of(PROMPTS[1], [0]), **BOTH)[0].cpu()  # [V], of the first token
     kept = law.nonzero()[:, 0].tolist()

@@ -14,8 +14,8 @@ import httpx
 import psutil
 import pytest
 from ddtree.models.zoo import fetch, fetch_drafter
-from ddtree.workbook.bench_serving.client import Client, HttpServer, RefusedError
-from ddtree.workbook.bench_serving.servers import models, started
+from ddtree.workbook.bench_serving.client import Client, RefusedError
+from ddtree.workbook.bench_serving.servers import model_folders, started
 from served import BATCHES, NEEDS, PROMPTS, Asked, forget, launch_of, ports_for, together
 
 pytestmark = NEEDS
@@ -25,7 +25,7 @@ AT_ONCE = 128  # twice as many as run at a time
 GROWTH = 64 * 2**20  # bytes
 
 
-def held_by(server: HttpServer) -> int:
+def held_by(server: Client) -> int:
     """Bytes of the GPU that the processes of the server on this port hold, whatever else runs there."""
     import pynvml  # SGLang brings it
 
@@ -38,7 +38,7 @@ def held_by(server: HttpServer) -> int:
 
 
 @pytest.mark.servers("tree")
-def test_a_hundred_thousand_request_rounds_leave_nothing_behind(servers: dict[str, HttpServer]) -> None:
+def test_a_hundred_thousand_request_rounds_leave_nothing_behind(servers: dict[str, Client]) -> None:
     """An idle server counts its own slots, and ends when one is lost; only then is its cache emptied."""
     server = servers["tree"]
     done, marks = 0, []
@@ -48,7 +48,7 @@ def test_a_hundred_thousand_request_rounds_leave_nothing_behind(servers: dict[st
             for n in range(AT_ONCE)
         ]
         prompts = [PROMPTS[n % len(PROMPTS)] + f" {done + n}" for n in range(AT_ONCE)]
-        answers = server.answer(prompts, sampling)
+        answers = server.generate(prompts, sampling)
         assert [len(a["output_ids"]) for a in answers] == [own["max_new_tokens"] for own in sampling]
         done += sum(answer["meta_info"]["spec_verify_ct"] for answer in answers)
         marks.append(held_by(server))
@@ -62,38 +62,38 @@ def test_a_hundred_thousand_request_rounds_leave_nothing_behind(servers: dict[st
 
 
 @pytest.mark.servers("tree")
-def test_texts_that_fill_the_context_end_there(servers: dict[str, HttpServer]) -> None:
+def test_texts_that_fill_the_context_end_there(servers: dict[str, Client]) -> None:
     long = [place % 1000 + 300 for place in range(1980)]
     sampling = [
         {"temperature": temperature, "max_new_tokens": tokens, "ignore_eos": True}
         for temperature, tokens in ((0.0, 66), (0.0, 60), (1.0, 66))
     ]
-    answers = servers["tree"].answer([long, long[:500], long], sampling)
+    answers = servers["tree"].generate([long, long[:500], long], sampling)
     assert [len(answer["output_ids"]) for answer in answers] == [66, 60, 66]
 
 
 @pytest.mark.servers("tree")
-def test_the_largest_batch_of_a_graph_fills_its_contexts(servers: dict[str, HttpServer]) -> None:
+def test_the_largest_batch_of_a_graph_fills_its_contexts(servers: dict[str, Client]) -> None:
     """The mask of such a verify is the longest that the graph's buffer must hold."""
     many = max(BATCHES)
     sampling = {"temperature": 0.0, "max_new_tokens": 66, "ignore_eos": True}
     prompts = [[place % 1000 + 300 for place in range(1980)]] * many
-    answers = servers["tree"].answer(prompts, [sampling] * many)
+    answers = servers["tree"].generate(prompts, [sampling] * many)
     assert [len(answer["output_ids"]) for answer in answers] == [66] * many
 
 
 def test_a_killed_server_serves_when_started_again(tmp_path: Path) -> None:
     """Killed while it answers: nothing that it leaves behind keeps the next one from serving."""
-    with models(fetch("smollm2-135m"), fetch_drafter("smollm2-135m"), 0) as pair:
+    with model_folders(fetch("smollm2-135m"), fetch_drafter("smollm2-135m"), 0) as pair:
         launch = launch_of("tree", pair, tmp_path, ports_for(1)[0])
         with launch.log.open("wb") as log:
             process = subprocess.Popen(
-                launch.words, stdout=log, stderr=subprocess.STDOUT, env=os.environ | launch.environment,
+                launch.command, stdout=log, stderr=subprocess.STDOUT, env=os.environ | launch.environment,
                 start_new_session=True,
             )  # fmt: skip
-        server = HttpServer(f"http://127.0.0.1:{launch.port}")
+        server = Client(f"http://127.0.0.1:{launch.port}")
         try:
-            Client(server).wait(timeout_s=300)
+            server.wait(timeout_s=300)
             asked = [Asked(prompt, {"max_new_tokens": 1500, "ignore_eos": True}) for prompt in PROMPTS]
             failed = threading.Event()
 
@@ -112,7 +112,7 @@ def test_a_killed_server_serves_when_started_again(tmp_path: Path) -> None:
         asking.join(timeout=60)
         assert failed.is_set(), "the server was to be killed before it had answered"
         with started([launch], timeout_s=300) as (again,):
-            reply = again.client.ask(PROMPTS[0], temperature=0.0, max_new_tokens=32, ignore_eos=True)
+            reply = again.client.request(PROMPTS[0], temperature=0.0, max_new_tokens=32, ignore_eos=True)
             assert reply.tokens == 32
             assert reply.acceptance is not None
             assert reply.acceptance > 1

@@ -1,4 +1,4 @@
-"""Attention measured beside a peer on a toy: layers as SGLang lays them, a row for every size, and what was skipped."""
+"""Attention next to a baseline on a toy: layers in SGLang's layout, a row for every size, and what was skipped."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ import pandas as pd
 import pytest
 import torch
 from ddtree.workbook.bench import kernels
-from ddtree.workbook.bench.inputs import LAYERS, WORDS, Sizes, make_layers
-from ddtree.workbook.bench.kernels import Bandwidth
+from ddtree.workbook.bench.inputs import ATTENTION_VOCAB, LAYERS, Sizes, make_layers
+from ddtree.workbook.bench.kernels import Setup
 from ddtree.workbook.bench.tables import attention_table
 
 CPU = torch.device("cpu")
-SIZES: dict[str, Any] = {"depth": 3, "topk_cap": 4, "repeats": 2, "bandwidth": Bandwidth(1e9), "device": CPU, "seed": 1}
+SIZES: dict[str, Any] = {"depth": 3, "topk_cap": 4}
+
+
+def setup() -> Setup:
+    return Setup(CPU, torch.float32, repeats=2, seed=1, bytes_per_s=1e9, say=lambda _: None)
 
 
 def test_layers_share_trees_and_slots_and_nothing_else() -> None:
-    layers = make_layers(Sizes(WORDS, 2, 6, 3, 4), (4, 2, 8), 5, seed=3, device=CPU)
+    layers = make_layers(Sizes(ATTENTION_VOCAB, 2, 6, 3, 4), (4, 2, 8), 5, seed=3, device=CPU)
     assert len(layers) == LAYERS
     one, other = layers[:2]
     assert one.q.shape == (2 * 7, 4, 8)
@@ -37,10 +41,10 @@ def test_layers_share_trees_and_slots_and_nothing_else() -> None:
 
 
 def test_a_cpu_has_neither_kernel_and_says_why() -> None:
-    rows, skipped = kernels.measure_attention([1], [4], **SIZES)
-    assert rows == []
-    assert [entry["what"] for entry in skipped] == [kernels.OURS, kernels.SGLANG]
-    assert all("CUDA tensors" in entry["why"] for entry in skipped)
+    made = setup()
+    assert kernels.measure_attention([1], [4], made, **SIZES) == []
+    assert [entry["what"] for entry in made.skipped] == [kernels.OURS, kernels.SGLANG]
+    assert all("CUDA tensors" in entry["why"] for entry in made.skipped)
 
 
 def test_each_size_is_timed_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,11 +54,10 @@ def test_each_size_is_timed_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
         return lambda layer: seen.append((name, len(layer.q)))
 
     both = {kernels.OURS: stand_in("ours"), kernels.SGLANG: stand_in("theirs")}
-    monkeypatch.setattr(kernels, "attentions", lambda _: (both, []))
-    rows, skipped = kernels.measure_attention(
-        [1, 2], [4], heads={"toy": (4, 2, 8)}, prefixes=[6], say=lambda _: None, **SIZES
-    )
-    assert skipped == []
+    monkeypatch.setattr(kernels, "attention_kernels", lambda _, skipped: both)
+    made = setup()
+    rows = kernels.measure_attention([1, 2], [4], made, heads={"toy": (4, 2, 8)}, prefixes=[6], **SIZES)
+    assert made.skipped == []
     frame = pd.DataFrame(rows)
     assert len(frame) == 4 == len(frame.drop_duplicates(["attention", "batch"]))
     assert set(seen) == {("ours", 5), ("ours", 10), ("theirs", 5), ("theirs", 10)}

@@ -1,4 +1,4 @@
-"""A captured case keeps what its graphs read: they hold addresses, and freed memory is soon another's."""
+"""A captured benchmark keeps what its graphs read alive: they hold addresses, and freed memory is reused."""
 
 import gc
 import weakref
@@ -15,14 +15,14 @@ def a_call(parameters: Parameters) -> object:
     return lambda number: parameters
 
 
-def test_a_case_keeps_what_its_call_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_benchmark_keeps_what_its_call_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "_capture", lambda call, number: number)
     parameters = Parameters()
     kept = weakref.ref(parameters)
-    case = timing.captured("a graph", a_call(parameters), 3)  # type: ignore[arg-type]
+    benchmark = timing.captured("a graph", a_call(parameters), 3)  # type: ignore[arg-type]
     del parameters
     gc.collect()
     assert kept() is not None
-    del case
+    del benchmark
     gc.collect()
     assert kept() is None

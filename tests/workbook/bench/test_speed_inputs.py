@@ -1,11 +1,19 @@
-"""Inputs are what they say: Zipf's slope, another permutation in every row, drafts that are met."""
+"""Inputs are what they say: Zipf's slope, another permutation in every row, drafts that are often accepted."""
 
 import numpy as np
 import pytest
 import torch
 from ddtree.sampling import SamplingParams
 from ddtree.verify import sample_tree
-from ddtree.workbook.bench.inputs import EXPONENT, NOISE, Sizes, make_scene, make_scenes, rows_walked, zipf_logits
+from ddtree.workbook.bench.inputs import (
+    EXPONENT,
+    NOISE,
+    Sizes,
+    make_input_sets,
+    make_inputs,
+    mean_rows_visited,
+    zipf_logits,
+)
 
 SIZES = Sizes(vocab=3000, batch=8, budget=24, depth=6, topk_cap=8)
 CPU = torch.device("cpu")
@@ -41,31 +49,31 @@ def test_each_row_is_permuted_anew(vocab: int, monkeypatch: pytest.MonkeyPatch) 
     assert len({tuple(row) for row in logits.argsort(dim=1).tolist()}) > min(vocab, 20) // 2
 
 
-def test_drafts_are_often_met_and_not_always() -> None:
-    scenes = [make_scene(SIZES, seed=seed, device=CPU, dtype=torch.float32) for seed in range(4)]
-    mean = rows_walked(scenes, SamplingParams(0.6)) / SIZES.batch - 1
+def test_drafts_are_often_accepted_and_not_always() -> None:
+    sets = [make_inputs(SIZES, seed=seed, device=CPU, dtype=torch.float32) for seed in range(4)]
+    mean = mean_rows_visited(sets, SamplingParams(0.6)) / SIZES.batch - 1
     assert 0.5 < mean < SIZES.depth - 0.5
 
 
-def test_rows_walked_counts_accepted_nodes_and_the_root_over_the_batch() -> None:
-    scene = make_scene(SIZES, seed=0, device=CPU, dtype=torch.float32)
+def test_rows_visited_count_accepted_nodes_and_the_root_over_the_batch() -> None:
+    inputs = make_inputs(SIZES, seed=0, device=CPU, dtype=torch.float32)
     sampling = SamplingParams(1.0, top_k=5)
-    result = sample_tree(scene.tree, scene.tables, scene.logits, sampling, scene.coins, scene.final_coins)
-    assert rows_walked([scene, scene], sampling) == int(result.accept_count.sum()) + SIZES.batch
+    result = sample_tree(inputs.tree, inputs.tables, inputs.logits, sampling, inputs.coins, inputs.final_coins)
+    assert mean_rows_visited([inputs, inputs], sampling) == int(result.accept_count.sum()) + SIZES.batch
 
 
-def test_scenes_differ_and_are_as_many_as_outgrow_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_input_sets_differ_and_together_outgrow_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     each = SIZES.batch * SIZES.depth * SIZES.vocab * 2
     for wanted, expected in ((1, 2), (5 * each, 5), (5 * each + 1, 6), (10**12, 16)):
         monkeypatch.setattr("ddtree.workbook.bench.inputs.ROTATED_BYTES", {"cpu": wanted})
-        monkeypatch.setattr("ddtree.workbook.bench.inputs.make_scene", lambda sizes, **options: options["seed"])
-        seeds = make_scenes(SIZES, seed=4, device=CPU, dtype=torch.bfloat16)
+        monkeypatch.setattr("ddtree.workbook.bench.inputs.make_inputs", lambda sizes, **options: options["seed"])
+        seeds = make_input_sets(SIZES, seed=4, device=CPU, dtype=torch.bfloat16)
         assert len(set(seeds)) == len(seeds) == expected
 
 
-def test_a_scene_has_the_shapes_of_a_round() -> None:
-    scene = make_scene(SIZES, seed=0, device=CPU, dtype=torch.bfloat16)
-    assert scene.draft_logits.shape == (8, 6, 3000)
-    assert scene.logits.shape == (8, 25, 3000)
-    assert scene.logits.dtype == scene.draft_logits.dtype == torch.bfloat16
-    assert scene.tree.sizes.tolist() == [25] * 8
+def test_inputs_have_the_shapes_of_a_round() -> None:
+    inputs = make_inputs(SIZES, seed=0, device=CPU, dtype=torch.bfloat16)
+    assert inputs.draft_logits.shape == (8, 6, 3000)
+    assert inputs.logits.shape == (8, 25, 3000)
+    assert inputs.logits.dtype == inputs.draft_logits.dtype == torch.bfloat16
+    assert inputs.tree.sizes.tolist() == [25] * 8

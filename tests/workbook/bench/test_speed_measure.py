@@ -1,4 +1,4 @@
-"""The measurement, whole, on sizes of a toy: every case is there once, peers are named or skipped with a reason."""
+"""The whole measurement on a toy's sizes: every benchmark is there once, baselines run or are skipped with a reason."""
 
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,18 @@ import yaml
 from ddtree.decode import STAGES, Generation, StepRecord
 from ddtree.workbook.bench import record
 from ddtree.workbook.bench.decoding import (
+    BASELINE,
     FIRST_COUNTED,
-    OURS,
-    PEER,
-    compared_temperatures,
-    pairs,
-    prompts_for,
-    whole_rounds,
+    STRATEGIES,
+    comparable_temperatures,
+    encode_prompts,
+    load_pairs,
+    stage_times,
 )
 from ddtree.workbook.bench.measure import measure_speed
 from ddtree.workbook.bench.synthetic_models import random_pair
-from ddtree.workbook.bench.tables import chain_table, rounds_table, verify_table
-from ddtree.workbook.bench.view import Speed
+from ddtree.workbook.bench.tables import calls_table, rounds_table, verify_table
+from ddtree.workbook.bench.view import SpeedResults
 from ddtree.workbook.params import ParameterError, SpeedParams
 from ddtree.workbook.records import RecordError, read_result, write_result
 
@@ -97,35 +97,37 @@ def test_rounds_are_the_sum_of_their_stages(metrics: dict[str, Any]) -> None:
     assert 0 < rounds.loc["overhead", "share"] < 1
 
 
-def test_whole_calls_are_compared_with_the_peer_where_it_means_something(metrics: dict[str, Any]) -> None:
+def test_whole_calls_are_compared_with_the_baseline_where_it_means_something(metrics: dict[str, Any]) -> None:
     chain = pd.DataFrame(metrics["chain"])
-    assert set(chain["temperature"]) == {0.0}, "random weights are compared greedily alone"
-    assert list(chain["method"]) == [*OURS, PEER]
+    assert set(chain["temperature"]) == {0.0}, "random weights are compared only greedily"
+    assert list(chain["method"]) == [*STRATEGIES, BASELINE]
     assert (chain["tokens"] == 2 * TOY["max_new_tokens"]).all()
     speeds = chain.set_index("method")
     assert speeds.loc["tree", "over_peer"] == pytest.approx(
-        speeds.loc["tree", "tokens_per_s"] / speeds.loc[PEER, "tokens_per_s"]
+        speeds.loc["tree", "tokens_per_s"] / speeds.loc[BASELINE, "tokens_per_s"]
     )
 
 
 def test_a_model_that_cannot_be_had_is_skipped_with_the_reason() -> None:
     skipped: list[dict[str, str]] = []
     lines: list[str] = []
-    names = [name for name, _ in pairs(["./no-such-folder", "tiny-shape"], torch.device("cpu"), skipped, lines.append)]
+    names = [
+        name for name, _ in load_pairs(["./no-such-folder", "tiny-shape"], torch.device("cpu"), skipped, lines.append)
+    ]
     assert names == ["tiny-shape"]
     assert skipped[0]["what"] == "./no-such-folder"
     assert "drafter" in skipped[0]["why"]
     assert len(lines) == 1
 
 
-def test_prompts_of_a_shape_are_random_ids_of_its_vocabulary() -> None:
+def test_prompts_of_a_random_model_are_random_ids_of_its_vocabulary() -> None:
     pair = random_pair("tiny-shape", dtype=torch.float32, device="cpu")
-    prompts = prompts_for("tiny-shape", pair, ["a", "b", "c"], seed=1)
+    prompts = encode_prompts("tiny-shape", pair, ["a", "b", "c"], seed=1)
     assert len(prompts) == 3
     assert len({tuple(prompt) for prompt in prompts}) == 3
     assert all(0 <= token < 128 for prompt in prompts for token in prompt)
-    assert compared_temperatures("tiny-shape", [0.0, 1.0]) == [0.0]
-    assert compared_temperatures("smollm2-135m", [0.0, 1.0]) == [0.0, 1.0]
+    assert comparable_temperatures("tiny-shape", [0.0, 1.0]) == [0.0]
+    assert comparable_temperatures("smollm2-135m", [0.0, 1.0]) == [0.0, 1.0]
 
 
 def test_rounds_counted_have_the_whole_batch_and_are_warm() -> None:
@@ -133,13 +135,13 @@ def test_rounds_counted_have_the_whole_batch_and_are_warm() -> None:
         steps = [StepRecord(5, 0, 1, 2, {"draft": float(i)}) for i in range(rounds)]
         return Generation([1], steps=steps)
 
-    assert whole_rounds([answer(6), answer(4)]) == [{"draft": 2.0}, {"draft": 3.0}]
-    assert len(whole_rounds([answer(FIRST_COUNTED), answer(1)])) == 1, "the last common round, if there are no others"
+    assert stage_times([answer(6), answer(4)]) == [{"draft": 2.0}, {"draft": 3.0}]
+    assert len(stage_times([answer(FIRST_COUNTED), answer(1)])) == 1, "the last common round, if there are no others"
 
 
 def test_a_recorded_result_is_shown_and_says_so(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ddtree.workbook.bench.view.measure_speed", lambda params: pytest.fail("nothing is measured"))
-    speed = Speed.of(SpeedParams(recorded=str(written / "result.json")))
+    speed = SpeedResults.measured_or_recorded(SpeedParams(recorded=str(written / "result.json")))
     assert speed.source.startswith("Recorded on ")
     assert speed.source.endswith("; not measured here.")
     assert speed.settings["vocabularies"] == [300]
@@ -150,14 +152,14 @@ def test_a_recorded_result_is_shown_and_says_so(written: Path, monkeypatch: pyte
     assert shown["budgets"] == [4, 12]
     assert "prompts" not in shown
     assert speed.metrics["recorded"]["environment"]["packages"]["torch"]
-    for table, frame in ((verify_table, speed.verify), (rounds_table, speed.rounds), (chain_table, speed.chain)):
+    for table, frame in ((verify_table, speed.verify), (rounds_table, speed.rounds), (calls_table, speed.chain)):
         assert "<table" in table(frame).to_html()
 
 
 def test_a_record_of_another_notebook_is_refused(tmp_path: Path) -> None:
     write_result(tmp_path, notebook="05_sweep", params=SpeedParams(), metrics={"cells": 1}, wall_s=1.0)
     with pytest.raises(RecordError, match="is of 05_sweep; one of 07_speed is needed"):
-        Speed.of(SpeedParams(recorded=str(tmp_path)))
+        SpeedResults.measured_or_recorded(SpeedParams(recorded=str(tmp_path)))
 
 
 def test_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from ddtree.workbook.bench import measure, merge, record
-from ddtree.workbook.bench.merge import merged
-from ddtree.workbook.bench.view import Speed
+from ddtree.workbook.bench import measure, record
+from ddtree.workbook.bench.record import merge_parts
+from ddtree.workbook.bench.view import SpeedResults
 from ddtree.workbook.params import SpeedParams
 from ddtree.workbook.records import RecordError, read_result
 
@@ -33,6 +33,10 @@ TOY: dict[str, Any] = {
 Parts = tuple[dict[str, Any], dict[str, Any]]
 
 
+def main(*arguments: object) -> int:
+    return record.main([str(argument) for argument in arguments])
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both parts, each measured by itself."""
@@ -40,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "toy.yaml").write_text(yaml.safe_dump(TOY), encoding="utf-8")
     threads = torch.get_num_threads()
     for part in ("kernels", "live"):
-        assert record.main([str(folder / "toy.yaml"), str(folder / part), part]) == 0
+        assert main(folder / "toy.yaml", folder / part, part) == 0
     torch.set_num_threads(threads)
     return folder
 
@@ -62,49 +66,49 @@ def test_what_stops_a_part_leaves_what_was_measured(folder: Path, monkeypatch: p
 
     monkeypatch.setattr(measure, "measure_attention", stopped)
     with pytest.raises(KeyboardInterrupt):
-        record.main([str(folder / "toy.yaml"), str(folder / "stopped"), "kernels"])
+        main(folder / "toy.yaml", folder / "stopped", "kernels")
     left = read_result(folder / "stopped")["metrics"]
     assert set(left) == {"copy_bytes_per_s", "stages", "builders", "verify", "skipped"}
     with pytest.raises(RecordError, match="lacks attention, rounds, chain"):
-        Speed.of(SpeedParams(recorded=str(folder / "stopped")))
+        SpeedResults.measured_or_recorded(SpeedParams(recorded=str(folder / "stopped")))
 
 
 def test_the_record_of_both_is_shown_and_names_what_each_was_measured_with(folder: Path, parts: Parts) -> None:
     kernels, live = parts
-    assert merge.main([str(folder / "kernels"), str(folder / "live" / "result.json"), str(folder / "both")]) == 0
+    assert main("merge", folder / "kernels", folder / "live" / "result.json", folder / "both") == 0
     both = read_result(folder / "both")
     assert both["wall_s"] == pytest.approx(kernels["wall_s"] + live["wall_s"], abs=0.06)
     assert both["metrics"]["verify"] == kernels["metrics"]["verify"]
     assert both["metrics"]["chain"] == live["metrics"]["chain"]
     assert len(both["metrics"]["skipped"]) == len(kernels["metrics"]["skipped"]) + len(live["metrics"]["skipped"])
     assert both["metrics"]["parts"]["live"]["environment"] == live["environment"]
-    speed = Speed.of(SpeedParams(recorded=str(folder / "both")))
+    speed = SpeedResults.measured_or_recorded(SpeedParams(recorded=str(folder / "both")))
     assert len(speed.verify) == len(kernels["metrics"]["verify"])
     assert len(speed.rounds) == len(live["metrics"]["rounds"])
     assert f"torch {live['environment']['packages']['torch']}" in str(speed.facts()["live measured"])
 
 
 def test_a_part_alone_is_not_shown_as_a_whole(folder: Path) -> None:
-    with pytest.raises(RecordError, match="lacks rounds, chain: a part alone"):
-        Speed.of(SpeedParams(recorded=str(folder / "kernels")))
+    with pytest.raises(RecordError, match="lacks rounds, chain"):
+        SpeedResults.measured_or_recorded(SpeedParams(recorded=str(folder / "kernels")))
 
 
 def test_parts_that_do_not_belong_together_are_refused(parts: Parts) -> None:
     kernels, live = parts
-    with pytest.raises(RecordError, match="given as kernels holds live, not kernels alone"):
-        merged(live, kernels)
+    with pytest.raises(RecordError, match="given as kernels holds live, not only kernels"):
+        merge_parts(live, kernels)
     elsewhere = {**live, "environment": {**live["environment"], "cpu": "an abacus"}}
     with pytest.raises(RecordError, match=r"cpu is .* for the kernels, an abacus live"):
-        merged(kernels, elsewhere)
+        merge_parts(kernels, elsewhere)
     live["params"]["budgets"] = [5]
     with pytest.raises(RecordError, match=r"budgets is \[4\] for the kernels, \[5\] live"):
-        merged(kernels, live)
+        merge_parts(kernels, live)
 
 
 def test_wrong_arguments_end_with_two(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert merge.main(["one"]) == 2
-    assert merge.main([str(folder / "kernels"), str(tmp_path / "none"), str(tmp_path)]) == 2
+    assert main("merge", "one") == 2
+    assert main("merge", folder / "kernels", tmp_path / "none", tmp_path) == 2
     assert "cannot be read" in capsys.readouterr().err
-    assert record.main([str(folder / "toy.yaml"), str(tmp_path), "heads"]) == 2
+    assert main(folder / "toy.yaml", tmp_path, "heads") == 2
     assert 'the part is "heads"; it must be kernels or live' in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -5,68 +5,69 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from ddtree.workbook.bench.timing import Case, CudaClock, WallClock, clock_of, fitting, interleaved
+from ddtree.workbook.bench.timing import Benchmark, Clock, fitting_memory, interleaved
 from ddtree.workbook.stats import median, ratio
 
+CPU = torch.device("cpu")
 
-class CountingClock:
+
+class CountingClock(Clock):
     """Takes the n-th timed call to last n microseconds."""
 
-    def __init__(self, *, settles: bool = False) -> None:
-        self.laps, self.settles = 0, settles
+    def __init__(self, *, warm_cache: bool = False) -> None:
+        self.warm_cache, self.calls = warm_cache, 0
 
-    def lap(self, call: Callable[[], object]) -> Callable[[], float]:
+    def time(self, call: Callable[[], object]) -> Callable[[], float]:
         call()
-        self.laps += 1
-        took = float(self.laps)
+        self.calls += 1
+        took = float(self.calls)
         return lambda: took
 
 
-def recorded(names: str, calls: list[tuple[str, int]]) -> list[Case]:
-    return [Case(name, lambda turn, name=name: calls.append((name, turn))) for name in names]
+def recorded(names: str, calls: list[tuple[str, int]]) -> list[Benchmark]:
+    return [Benchmark(name, lambda turn, name=name: calls.append((name, turn))) for name in names]
 
 
-def test_every_turn_runs_each_case_once_and_begins_with_another() -> None:
+def test_every_turn_runs_each_benchmark_once_and_begins_with_another() -> None:
     calls: list[tuple[str, int]] = []
-    laps = interleaved(recorded("abc", calls), repeats=4, clock=CountingClock(), warm_up=2)
+    timings = interleaved(recorded("abc", calls), repeats=4, clock=CountingClock(), warm_up=2)
     warm_up, timed = calls[:6], calls[6:]
     assert warm_up == [(name, turn) for turn in range(2) for name in "abc"]
     orders = ["abc", "bca", "cab", "abc"]
     assert timed == [(name, turn) for turn, order in enumerate(orders) for name in order]
-    assert laps == {"a": [1, 6, 8, 10], "b": [2, 4, 9, 11], "c": [3, 5, 7, 12]}
+    assert timings == {"a": [1, 6, 8, 10], "b": [2, 4, 9, 11], "c": [3, 5, 7, 12]}
 
 
-def test_where_the_clock_settles_each_timed_call_follows_one_of_its_own_case_on_other_inputs() -> None:
+def test_with_a_warm_cache_each_timed_call_follows_one_of_its_own_benchmark_on_other_inputs() -> None:
     calls: list[tuple[str, int]] = []
-    laps = interleaved(recorded("ab", calls), repeats=2, clock=CountingClock(settles=True), warm_up=0)
+    timings = interleaved(recorded("ab", calls), repeats=2, clock=CountingClock(warm_cache=True), warm_up=0)
     assert calls == [("a", 1), ("a", 0), ("b", 1), ("b", 0), ("b", 2), ("b", 1), ("a", 2), ("a", 1)]
-    assert laps == {"a": [1, 4], "b": [2, 3]}
-    assert CudaClock.settles
-    assert not WallClock.settles
+    assert timings == {"a": [1, 4], "b": [2, 3]}
+    assert Clock(torch.device("cuda")).warm_cache
+    assert not Clock(CPU).warm_cache
 
 
-def test_a_case_that_exhausts_the_memory_is_skipped_and_named() -> None:
+def test_a_benchmark_that_exhausts_the_memory_is_skipped_and_named() -> None:
     def too_large(_: int) -> None:
         raise torch.OutOfMemoryError("Tried to allocate 90 GiB. More words.")
 
     calls: list[tuple[str, int]] = []
     skipped: list[dict[str, str]] = []
-    cases = [*recorded("a", calls), Case("b", too_large), *recorded("c", calls)]
-    assert [case.name for case in fitting(cases, "V 9", skipped)] == ["a", "c"]
+    benchmarks = [*recorded("a", calls), Benchmark("b", too_large), *recorded("c", calls)]
+    assert [benchmark.name for benchmark in fitting_memory(benchmarks, "V 9", skipped)] == ["a", "c"]
     assert skipped == [{"what": "b, V 9", "why": "out of memory: Tried to allocate 90 GiB"}]
     assert calls == [("a", 0), ("c", 0)]
 
 
-def test_two_cases_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="every name may stand once only"):
+def test_two_benchmarks_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="every name must be there only once"):
         interleaved(recorded("aba", []), repeats=2, clock=CountingClock())
 
 
 def test_a_cpu_has_the_hosts_clock_which_runs_the_call_once() -> None:
-    clock = clock_of(torch.device("cpu"))
-    assert isinstance(clock, WallClock)
+    clock = Clock(CPU)
     ran: list[int] = []
-    took = clock.lap(lambda: ran.append(1))
+    took = clock.time(lambda: ran.append(1))
     assert ran == [1]
     assert took() == took() > 0
 

@@ -133,7 +133,7 @@ def test_the_drafter_reads_the_same_features(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"architectures": ["GPT2LMHeadModel"]}, "holds GPT2LMHeadModel; identity layers are known for Llama"),
+        ({"architectures": ["GPT2LMHeadModel"]}, "holds GPT2LMHeadModel; identity layers can be made for Llama"),
         ({"architectures": None}, "holds no architecture"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "several kinds"),

@@ -16,7 +16,7 @@ from ddtree.workbook.bench_serving.plots import (
     places_apart,
     span,
 )
-from ddtree.workbook.bench_serving.view import Serving
+from ddtree.workbook.bench_serving.view import ServingResults as Serving
 from ddtree.workbook.params import ServingParams
 from serving_record import FIRST_S, TOKENS, made_up, round_s, write_made_up
 
@@ -32,7 +32,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Serving:
 def own_cost(serving: Serving) -> Serving:
     """The same run without its emulated cost."""
     metrics = {part: [row for row in rows if not row.get("extra_layers")] for part, rows in made_up(PARAMS).items()}
-    return Serving._from(metrics, PARAMS.to_plain(), PARAMS, "made up")
+    return Serving.from_metrics(metrics, PARAMS.to_plain(), PARAMS, "made up")
 
 
 def title_of(figure: go.Figure) -> str:

@@ -1,15 +1,13 @@
-"""The client against a small HTTP server of our own: waiting, streaming, counting and refusals."""
+"""The client against a small HTTP server of our own: waiting, streaming, batches and refusals."""
 
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import ModuleType
 from typing import Any
 
 import pytest
-from ddtree.workbook.bench_serving.client import Client, EngineServer, HttpServer, NotServingError, RefusedError
+from ddtree.workbook.bench_serving.client import Client, NotServingError, RefusedError
 
 WORDS = ["one", " two", " three", " four", " five"]
 
@@ -92,9 +90,9 @@ def server() -> Iterator[ThreadingHTTPServer]:
 
 @pytest.fixture
 def client(server: ThreadingHTTPServer) -> Iterator[Client]:
-    http = HttpServer(f"http://127.0.0.1:{server.server_address[1]}/")
-    yield Client(http)
-    http.close()
+    made = Client(f"http://127.0.0.1:{server.server_address[1]}/")
+    yield made
+    made.close()
 
 
 def test_waiting_ends_after_health_and_one_answer(client: Client, server: Any) -> None:
@@ -111,14 +109,14 @@ def test_a_server_that_stays_ill_is_named_with_its_reason(client: Client, server
 
 
 def test_no_server_is_a_reason_too() -> None:
-    http = HttpServer("http://127.0.0.1:1")
+    nobody = Client("http://127.0.0.1:1")
     with pytest.raises(NotServingError, match="ConnectError"):
-        Client(http).wait(timeout_s=0.0, every_s=0.01)
-    http.close()
+        nobody.wait(timeout_s=0.0, every_s=0.01)
+    nobody.close()
 
 
 def test_a_reply_is_what_the_server_counted(client: Client, server: Any) -> None:
-    reply = client.ask("hello", temperature=0.6, max_new_tokens=5)
+    reply = client.request("hello", temperature=0.6, max_new_tokens=5)
     assert server.asked[0] == {
         "text": "hello", "sampling_params": {"temperature": 0.6, "max_new_tokens": 5}, "stream": True,
     }  # fmt: skip
@@ -127,17 +125,15 @@ def test_a_reply_is_what_the_server_counted(client: Client, server: Any) -> None
     assert (reply.ids, reply.passes, reply.server_s) == ((0, 1, 2, 3, 4), (0, 2), 0.25)
     assert reply.first_token_s is not None
     assert 0 < reply.first_token_s <= reply.total_s
-    assert reply.tokens_per_s == pytest.approx(5 / reply.total_s)
 
 
 def test_without_speculation_there_is_no_acceptance(client: Client) -> None:
-    reply = client.ask("plain")
+    reply = client.request("plain")
     assert (reply.rounds, reply.acceptance, reply.passes) == (None, None, None)
-    assert client.load(["plain"]).acceptance is None
 
 
 def test_token_ids_are_asked_as_ids(client: Client, server: Any) -> None:
-    client.ask([5, 6, 7])
+    client.request([5, 6, 7])
     assert server.asked[0]["input_ids"] == [5, 6, 7]
 
 
@@ -147,20 +143,11 @@ def test_token_ids_are_asked_as_ids(client: Client, server: Any) -> None:
 )
 def test_a_refusal_says_what_the_server_said(client: Client, prompt: str, told: str) -> None:
     with pytest.raises(RefusedError, match=told):
-        client.ask(prompt)
-
-
-def test_a_load_counts_all_its_replies(client: Client, server: Any) -> None:
-    load = client.load(["a"] * 6, at_once=3, temperature=0.0)
-    assert len(server.asked) == 6
-    assert load.tokens_per_s == pytest.approx(30 / load.wall_s)
-    assert load.acceptance == pytest.approx((6 * 4) / (6 * 2)), "the first token of a reply has no verify pass"
-    assert load.first_token_s is not None
-    assert 0 < load.first_token_s <= load.wall_s
+        client.request(prompt)
 
 
 def test_prompts_asked_together_are_one_request_and_come_whole(client: Client, server: Any) -> None:
-    load = client.together(
+    batch = client.request_batch(
         [[1, 2], [3]], each=[{"sampling_seed": 8}, {"sampling_seed": 9}], temperature=0.6, max_new_tokens=5
     )
     common = {"temperature": 0.6, "max_new_tokens": 5}
@@ -170,56 +157,26 @@ def test_prompts_asked_together_are_one_request_and_come_whole(client: Client, s
             "sampling_params": [{**common, "sampling_seed": 8}, {**common, "sampling_seed": 9}],
         }
     ]  # fmt: skip
-    assert [reply.ids for reply in load.replies] == [(0, 1, 2, 3, 4)] * 2
-    assert [reply.total_s for reply in load.replies] == [load.wall_s] * 2
-    assert load.tokens_per_s == pytest.approx(10 / load.wall_s)
-    assert load.acceptance == 2.0
-    assert load.first_token_s is None, "a reply that came whole shows no first token"
+    assert [reply.ids for reply in batch.replies] == [(0, 1, 2, 3, 4)] * 2
+    assert [reply.total_s for reply in batch.replies] == [batch.wall_s] * 2
+    assert [reply.first_token_s for reply in batch.replies] == [None, None], "whole replies show no first token"
+    assert [reply.acceptance for reply in batch.replies] == [2.0, 2.0]
 
 
 def test_texts_asked_together_are_asked_as_texts(client: Client, server: Any) -> None:
-    client.together(["hello", "plain"])
+    client.request_batch(["hello", "plain"])
     assert server.asked == [{"text": ["hello", "plain"], "sampling_params": [{}, {}], "stream": False}]
 
 
 @pytest.mark.parametrize(("prompt", "told"), [("abort", "regex is not served"), ("bad", "400.*no such model")])
 def test_one_refusal_among_several_is_an_error(client: Client, prompt: str, told: str) -> None:
     with pytest.raises(RefusedError, match=told):
-        client.together([prompt])
+        client.request_batch([prompt])
 
 
-def test_choices_are_the_likeliest_tokens_at_each_place(client: Client, server: Any) -> None:
-    ids, places = client.choices([4, 5], 2, temperature=0.0)
+def test_top_logprobs_are_the_likeliest_tokens_at_each_place(client: Client, server: Any) -> None:
+    ids, places = client.top_logprobs([4, 5], 2, temperature=0.0)
     assert len(ids) == len(WORDS)
     assert server.asked[0]["return_logprob"] is True
     assert server.asked[0]["top_logprobs_num"] == 2
     assert places == [[(-0.5, 7), (-0.75, 9)]] * len(WORDS)
-
-
-def test_an_engine_answers_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[dict[str, Any]] = []
-
-    class Engine:
-        def __init__(self, **arguments: Any) -> None:
-            started.append(arguments)
-
-        def generate(self, prompt: Any, sampling_params: Any, stream: bool = False) -> Iterator[dict[str, Any]]:
-            assert stream == isinstance(prompt, str)
-            return iter(chunks(speculative=True) if stream else whole({"text": prompt}))
-
-        def shutdown(self) -> None:
-            started.clear()
-
-    sglang = ModuleType("sglang")
-    sglang.Engine = Engine  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "sglang", sglang)
-    server = EngineServer(model_path="toy")
-    client = Client(server)
-    assert started == [{"model_path": "toy"}]
-    client.wait()
-    assert client.load(["a", "b"]).acceptance == 2.0
-    assert client.together(["a", "b"]).acceptance == 2.0
-    with pytest.raises(ValueError, match="at_once is 2"):
-        client.load(["a"], at_once=2)
-    server.close()
-    assert not started

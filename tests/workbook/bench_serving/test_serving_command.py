@@ -7,32 +7,33 @@ from typing import Any
 
 import pytest
 from ddtree.models.target import Target
-from ddtree.workbook.bench_serving.measure import first_difference
-from ddtree.workbook.bench_serving.requests import Planned, encoded, planned
+from ddtree.workbook.bench.timing import rotated
+from ddtree.workbook.bench_serving.measure import cycled, encode_prompts, first_difference
 from ddtree.workbook.bench_serving.servers import (
     PORTS,
-    Models,
-    arguments,
-    filled,
+    Launch,
+    ModelFolders,
+    ServerSpec,
+    command_text,
+    cuda_graph_batches,
     free_ports,
-    graph_sizes,
-    in_turn,
-    shown,
+    launch_arguments,
+    launch_environment,
+    server_specs,
     source_folders,
-    variables,
 )
 from ddtree.workbook.params import ServingParams
 from serving_room import made_room
 from transformers import AutoTokenizer
 
-MODELS = Models(Path("/models/the target"), Path("/models/drafter"), layers=30, block_size=8)
+FOLDERS = ModelFolders(Path("/models/the target"), Path("/models/drafter"), layers=30, block_size=8)
 TEMPLATE = "{% for m in messages %}1 {{ m['content'] }} 2 {% endfor %}{% if add_generation_prompt %}3{% endif %}"
 
 
 def words(name: str, **changed: Any) -> list[str]:
     params = ServingParams.from_mapping({"budgets": [32], "seed": 5} | changed)
-    (plan,) = [plan for plan in planned(params, 0) if plan.name == name]
-    return arguments(plan, params, MODELS, port=21000, nccl_port=21001)
+    (spec,) = [spec for spec in server_specs(params, 0) if spec.name == name]
+    return launch_arguments(spec, params, FOLDERS, port=21000, nccl_port=21001)
 
 
 def value(line: list[str], flag: str) -> str:
@@ -77,25 +78,27 @@ def test_a_seed_fits_every_generator() -> None:
     assert value(words("plain", seed=2**62 + 3), "--random-seed") == "3"
 
 
-def test_settings_of_ddtree_are_variables() -> None:
+def test_settings_of_ddtree_are_launch_environment() -> None:
     params = ServingParams.from_mapping({"budgets": [16, 64], "topk_cap": 6, "draft_temperature": 0.8})
-    plain, dflash, small, large = planned(params, 7)
-    assert variables(plain, params) == variables(dflash, params) == {}
+    plain, dflash, small, large = server_specs(params, 7)
+    assert launch_environment(plain, params) == launch_environment(dflash, params) == {}
     right = {"DDTREE_TOPK_CAP": "6", "DDTREE_DRAFT_TEMPERATURE": "0.8"}
-    assert variables(small, params) == {"DDTREE_BUDGET": "16", **right}
-    assert variables(large, params) == {"DDTREE_BUDGET": "64", **right}
-    assert large == Planned("ddtree-64", "ddtree", 64, 6, 7)
+    assert launch_environment(small, params) == {"DDTREE_BUDGET": "16", **right}
+    assert launch_environment(large, params) == {"DDTREE_BUDGET": "64", **right}
+    assert large == ServerSpec("ddtree-64", "ddtree", 64, 6, 7)
 
 
 def test_a_command_is_shown_as_one_types_it() -> None:
-    line = shown((sys.executable, "-m", "sglang.launch_server"), ["--model-path", "/models/the target"], {"A": "1"})
+    command = (sys.executable, "-m", "sglang.launch_server", "--model-path", "/models/the target")
+    spec = ServerSpec("plain", "plain", None, None, 0)
+    line = command_text(Launch(spec, command, {"A": "1"}, 21000, Path("log")))
     assert line == f"A=1 {Path(sys.executable).name} -m sglang.launch_server --model-path 'the target'"
 
 
 def test_graphs_are_captured_for_what_is_asked_and_what_is_left_of_it() -> None:
-    assert graph_sizes([1, 8]) == [1, 2, 4, 8]
-    assert graph_sizes([5]) == [1, 2, 4, 5]
-    assert graph_sizes([1]) == [1]
+    assert cuda_graph_batches([1, 8]) == [1, 2, 4, 8]
+    assert cuda_graph_batches([5]) == [1, 2, 4, 5]
+    assert cuda_graph_batches([1]) == [1]
 
 
 def test_ports_are_different_and_free() -> None:
@@ -113,7 +116,7 @@ def test_prompts_are_what_live_runs_give_the_target(template: str | None, tmp_pa
     target = Target.__new__(Target)  # its encoding needs no model
     target.tokenizer = AutoTokenizer.from_pretrained(room.target)
     right = [target.encode("7 8 9"), target.encode("40")]
-    assert encoded(["7 8 9", "40"], room.target) == right
+    assert encode_prompts(["7 8 9", "40"], room.target) == right
     assert right[0] == ([7, 8, 9] if template is None else [1, 7, 8, 9, 2, 3])
 
 
@@ -139,12 +142,12 @@ def test_a_zoo_name_is_not_a_folder_that_happens_to_be_here(tmp_path: Path, monk
 
 
 def test_turns_start_one_further_and_batches_go_round() -> None:
-    assert [list(in_turn("abc", turn)) for turn in range(4)] == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"],
+    assert [rotated("abc", turn) for turn in range(4)] == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"],
                                                                 ["a", "b", "c"]]  # fmt: skip
-    assert [filled("abc", 4, turn) for turn in range(2)] == [["a", "b", "c", "a"], ["b", "c", "a", "b"]]
+    assert [cycled("abc", 4, turn) for turn in range(2)] == [["a", "b", "c", "a"], ["b", "c", "a", "b"]]
 
 
-def test_texts_part_at_the_first_token_that_differs() -> None:
+def test_texts_diverge_at_the_first_token_that_differs() -> None:
     assert first_difference((1, 2, 3), (1, 5, 3)) == 1
     assert first_difference((1, 2), (1, 2)) is None
 

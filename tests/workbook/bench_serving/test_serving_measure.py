@@ -10,7 +10,7 @@ import pytest
 from ddtree.workbook.bench_serving import servers as servers_module
 from ddtree.workbook.bench_serving.client import NotServingError
 from ddtree.workbook.bench_serving.measure import Metrics, measure_serving
-from ddtree.workbook.bench_serving.servers import ServerDiedError, group
+from ddtree.workbook.bench_serving.servers import ServerDiedError, server_group
 from serving_room import PROGRAM, PROMPTS, Room, made_room
 from stand_in_server import greedy_ids
 
@@ -21,8 +21,8 @@ IDS = list(PROMPTS.values())
 @pytest.fixture(scope="module")
 def quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(servers_module, "EVERY_S", 0.05)
-        patch.setattr(servers_module, "SETTLE_S", 0.0)
+        patch.setattr(servers_module, "POLL_S", 0.05)
+        patch.setattr(servers_module, "COOL_DOWN_S", 0.0)
         yield
 
 
@@ -164,7 +164,7 @@ def test_a_batch_is_one_request_and_sums_over_it(run: Run) -> None:
     assert len(seeds) == len(set(seeds)) == 8
 
 
-def test_greedy_texts_part_where_they_part_and_the_gap_is_plains(run: Run) -> None:
+def test_greedy_texts_diverge_where_they_diverge_and_the_gap_is_plains(run: Run) -> None:
     rows = {(row["extra_layers"], row["name"], row["prompt"]): row for row in run[1]["greedy"]}
     assert len(rows) == 2 * 2 * 3
     for extra in (0, 3):
@@ -259,9 +259,9 @@ def test_without_a_gpu_nothing_is_started(room: Room, monkeypatch: pytest.Monkey
 
 
 def test_running_servers_are_attached_to_and_left_running(room: Room) -> None:
-    start = group(room.params(), 0, (room.target, room.drafter), room.place / "logs", PROGRAM, lambda _: None)
+    start = server_group(room.params(), 0, (room.target, room.drafter), room.place / "logs", PROGRAM, lambda _: None)
     with start as (servers, _):
-        urls = {server.name: server.running.url for server in servers}
+        urls = {server.name: server.client.url for server in servers}
         params = room.params(urls=urls, extra_layers=[0], temperatures=[0.6], batches=[4])
         found = measure_serving(params, say=lambda _: None)
         assert all(httpx.get(f"{url}/health_generate").status_code == 200 for url in urls.values())
@@ -279,9 +279,9 @@ def test_running_servers_are_attached_to_and_left_running(room: Room) -> None:
     ("missing", "why"), [("plain", "no plain server is among `urls`"), ("zero", "0 is not among `temperatures`")]
 )
 def test_a_regression_that_cannot_be_made_is_said_to_be_skipped(room: Room, missing: str, why: str) -> None:
-    start = group(room.params(), 0, (room.target, room.drafter), room.place / "logs", PROGRAM, lambda _: None)
+    start = server_group(room.params(), 0, (room.target, room.drafter), room.place / "logs", PROGRAM, lambda _: None)
     with start as (servers, _):
-        urls = {server.name: server.running.url for server in servers if server.name != missing}
+        urls = {server.name: server.client.url for server in servers if server.name != missing}
         temperatures = [0.6] if missing == "zero" else [0.0]
         params = room.params(urls=urls, extra_layers=[0], temperatures=temperatures, batches=[1], samples=0)
         found = measure_serving(params, say=lambda _: None)

@@ -26,8 +26,8 @@ sys.exit(main(sys.argv[1:3], program=sys.argv[3:]))
 
 @pytest.fixture
 def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
-    monkeypatch.setattr(servers, "EVERY_S", 0.05)
-    monkeypatch.setattr(servers, "SETTLE_S", 0.0)
+    monkeypatch.setattr(servers, "POLL_S", 0.05)
+    monkeypatch.setattr(servers, "COOL_DOWN_S", 0.0)
     monkeypatch.setenv("STAND_IN", str(tmp_path))
     return made_room(tmp_path)
 
@@ -82,7 +82,7 @@ def test_what_fails_later_leaves_the_groups_before_it(
         json.dumps(json.loads((room.drafter / "config.json").read_text()) | {"dflash_config": {}})
     )
     assert main(written(room, extra_layers=[0, 3]), program=PROGRAM) == 1
-    assert "names no dflash_config.target_layer_ids" in capsys.readouterr().err
+    assert "has no dflash_config.target_layer_ids" in capsys.readouterr().err
     assert read_result(room.place / "out")["params"]["extra_layers"] == [0]
     assert room.alive() == []
 

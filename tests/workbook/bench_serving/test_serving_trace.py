@@ -1,11 +1,10 @@
-"""A traced reply on made-up traces: the later rounds alone, kernels by what they do, and what cannot be traced."""
+"""A traced reply on made-up traces: only the later rounds, kernels by what they do, and what cannot be traced."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import ddtree
 import pytest
 from ddtree.workbook.bench_serving import trace
-from ddtree.workbook.bench_serving.trace import KINDS, Kernel, kernels_in, lines, main, mean_round
+from ddtree.workbook.bench_serving.client import RefusedError
+from ddtree.workbook.bench_serving.trace import KINDS, Kernel, kernels_in, main, mean_round, table_lines
 
 ROUND = ("select_nodes", "nvjet_tst_64", "attend", "combine_splits", "FusedAddRMSNorm", "fused_verify", "Memcpy DtoD")
 PREFILL = ("nvjet_tst_64",) * 9 + ("_fwd_kernel",) * 9
@@ -84,40 +84,41 @@ def test_a_trace_of_something_else_is_refused(tmp_path: Path) -> None:
         mean_round(kernels_in(written(tmp_path, 12)), 40)
 
 
-class FakeServer:
+class FakeClient:
     """Writes a trace of what it answered between start and stop, unless `leaves` is False."""
 
     leaves = True
 
     def __init__(self, url: str) -> None:
-        self.url, self.http, self.asked = url, self, []
+        self.url = url
 
-    def stream(self, prompt: str, sampling: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        meta = {"completion_tokens": 64, "finish_reason": {"type": "length"}, "spec_verify_ct": 12}
-        yield {"text": "", "output_ids": [], "meta_info": meta}
+    def request(self, prompt: str, **sampling: Any) -> SimpleNamespace:
+        return SimpleNamespace(rounds=12, tokens=64)
 
-    def post(self, path: str, json: dict[str, Any]) -> SimpleNamespace:
-        self.asked.append(path)
+    def post(self, path: str, body: dict[str, Any]) -> None:
+        if "refuses" in self.url:
+            raise RefusedError(f"{self.url}{path} answered 500: not now")
         if path == "/start_profile":
-            assert json["activities"] == ["GPU"]
-            self.folder = Path(json["output_dir"])
+            assert body["activities"] == ["GPU"]
+            self.folder = Path(body["output_dir"])
         elif self.leaves:
             written(self.folder, 12)
-        return SimpleNamespace(status_code=500 if "refuses" in self.url else 200, text="not now")
 
     def close(self) -> None:
-        self.asked.append("closed")
+        pass
 
 
-def test_servers_are_traced_in_turn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(trace, "HttpServer", FakeServer)
+def test_servers_are_traced_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(trace, "Client", FakeClient)
     assert main(["plain=http://a", "tree=http://b"]) == 0
     head, plain, tree = capsys.readouterr().out.splitlines()
     assert head.split("  ")[0] == "ms a round"
     assert all(kind in head for kind in KINDS)
     assert plain.split() == ["plain", "0.01", "0.01", "0.01", "0.01", "0.01", "0.04", "0.10"]
     assert tree.split()[0] == "tree"
-    assert len(set(map(len, lines({"a": mean_round(_some(), 12), "bcd": mean_round(_some(), 12)})))) == 1
+    assert len(set(map(len, table_lines({"a": mean_round(_some(), 12), "bcd": mean_round(_some(), 12)})))) == 1
 
 
 def _some() -> list[Kernel]:
@@ -125,10 +126,10 @@ def _some() -> list[Kernel]:
 
 
 def test_what_cannot_be_traced_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(trace, "HttpServer", FakeServer)
+    monkeypatch.setattr(trace, "Client", FakeClient)
     assert main(["plain=http://refuses"]) == 1
     assert "http://refuses/start_profile answered 500: not now" in capsys.readouterr().err
-    monkeypatch.setattr(FakeServer, "leaves", False)
+    monkeypatch.setattr(FakeClient, "leaves", False)
     assert main(["plain=http://far"]) == 1
     assert "http://far left no trace" in capsys.readouterr().err
     assert main([]) == main(["http://a"]) == 2

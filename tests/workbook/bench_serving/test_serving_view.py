@@ -10,15 +10,14 @@ from ddtree.workbook.bench_serving import tables, view
 from ddtree.workbook.bench_serving.summary import (
     best_budgets,
     cost_name,
+    describe_depths,
+    describe_diversity,
+    describe_greedy,
     greedy_summary,
     in_order,
     label,
-    say_depth,
-    say_diversity,
-    say_greedy,
-    short_cost_name,
 )
-from ddtree.workbook.bench_serving.view import Serving
+from ddtree.workbook.bench_serving.view import ServingResults
 from ddtree.workbook.params import ServingParams, SpeedParams
 from ddtree.workbook.records import RecordError, write_result
 from serving_record import (
@@ -38,8 +37,8 @@ PARAMS = ServingParams.from_mapping({"extra_layers": [0, 100], "budgets": [16, 3
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Serving:
-    return Serving.recorded(write_made_up(tmp_path_factory.mktemp("made"), PARAMS), PARAMS)
+def serving(tmp_path_factory: pytest.TempPathFactory) -> ServingResults:
+    return ServingResults.recorded(write_made_up(tmp_path_factory.mktemp("made"), PARAMS), PARAMS)
 
 
 def seconds(name: str, temperature: float, extra_layers: int, batch: int) -> float:
@@ -50,7 +49,7 @@ def seconds(name: str, temperature: float, extra_layers: int, batch: int) -> flo
 # Rates
 
 
-def test_every_server_is_rated_at_every_place(serving: Serving) -> None:
+def test_every_server_is_rated_at_every_place(serving: ServingResults) -> None:
     assert len(serving.rates) == 2 * 3 * 2 * 4
     for row in serving.rates.to_dict("records"):
         place = (row["temperature"], row["extra_layers"], row["batch"])
@@ -61,7 +60,7 @@ def test_every_server_is_rated_at_every_place(serving: Serving) -> None:
         assert row["units"] == (8 if row["batch"] == 1 else 3)
 
 
-def test_intervals_of_constant_data_are_their_value(serving: Serving) -> None:
+def test_intervals_of_constant_data_are_their_value(serving: ServingResults) -> None:
     for name in ("tokens_per_s", "over_plain", "over_dflash"):
         for end in ("lo", "hi"):
             assert serving.rates[f"{name}_{end}"].to_numpy() == pytest.approx(serving.rates[name].to_numpy())
@@ -72,12 +71,12 @@ def test_intervals_are_paired_over_prompts(tmp_path: Path) -> None:
     for row in metrics["alone"]:  # prompts differ a lot, in the same way for every server
         row["total_s"] *= 1 + row["prompt"]
     write_result(tmp_path, notebook="04_serving", params=PARAMS, metrics=metrics, wall_s=1.0)
-    alone = Serving.recorded(tmp_path, PARAMS).rates.query("batch == 1")
+    alone = ServingResults.recorded(tmp_path, PARAMS).rates.query("batch == 1")
     assert (alone["tokens_per_s_hi"] > 1.1 * alone["tokens_per_s"]).all()
     assert alone["over_plain_hi"].to_numpy() == pytest.approx(alone["over_plain"].to_numpy())
 
 
-def test_acceptance_leaves_out_the_token_of_prefill(serving: Serving) -> None:
+def test_acceptance_leaves_out_the_token_of_prefill(serving: ServingResults) -> None:
     for row in serving.rates.to_dict("records"):
         if row["name"] == "plain":
             assert pd.isna(row["acceptance"])
@@ -89,7 +88,7 @@ def test_a_prompt_that_a_server_missed_is_left_out_for_all(tmp_path: Path) -> No
     metrics = made_up(PARAMS)
     metrics["alone"] = [row for row in metrics["alone"] if (row["name"], row["prompt"]) != ("dflash", 3)]
     write_result(tmp_path, notebook="04_serving", params=PARAMS, metrics=metrics, wall_s=1.0)
-    rates = Serving.recorded(tmp_path, PARAMS).rates
+    rates = ServingResults.recorded(tmp_path, PARAMS).rates
     assert set(rates.loc[rates["batch"] == 1, "units"]) == {7}
 
 
@@ -107,13 +106,13 @@ def test_servers_stand_in_order() -> None:
 # Steps, rounds, targets
 
 
-def test_step_costs_are_the_plain_engines(serving: Serving) -> None:
+def test_step_costs_are_the_plain_engines(serving: ServingResults) -> None:
     assert serving.steps["extra_layers"].tolist() == [0, 100]
     assert serving.steps["step_ms"].tolist() == pytest.approx([1e3 * step_s(0), 1e3 * step_s(100)])
     assert serving.emulated
 
 
-def test_a_round_is_a_step_and_what_is_added_and_makes_the_speedup(serving: Serving) -> None:
+def test_a_round_is_a_step_and_what_is_added_and_makes_the_speedup(serving: ServingResults) -> None:
     assert len(serving.rounds) == 2 * 3 * 3
     for row in serving.rounds.to_dict("records"):
         assert row["round_ms"] == pytest.approx(1e3 * round_s(row["name"], row["extra_layers"]))
@@ -123,7 +122,7 @@ def test_a_round_is_a_step_and_what_is_added_and_makes_the_speedup(serving: Serv
         assert row["decode_over_plain"] == pytest.approx(decode_plain / decode_own)
 
 
-def test_the_best_budget_is_rated_against_its_target(serving: Serving) -> None:
+def test_the_best_budget_is_rated_against_its_target(serving: ServingResults) -> None:
     best = best_budgets(serving.rates).set_index(["extra_layers", "batch", "temperature"])
     first = best.loc[(0, 1, 0.0)]
     assert first["name"] == "ddtree-32"
@@ -162,45 +161,48 @@ def greedy(*rows: tuple[int | None, float | None, bool | None]) -> pd.DataFrame:
     return frame.assign(extra_layers=0, name="ddtree-16", prompt=range(len(rows)), tokens=9)
 
 
-def test_greedy_texts_are_equal_part_at_near_ties_or_are_wrong() -> None:
+def test_greedy_texts_are_equal_diverge_at_near_ties_or_are_wrong() -> None:
     equal, tie = (None, None, None), (5, 0.125, True)
-    assert say_greedy(greedy(equal, equal)) == "2 of 2 greedy texts are the plain engine's, token for token."
-    assert say_greedy(greedy(equal, tie)).endswith(
-        "other 1 part at a near-tie, at most 0.125 nats between its two best."
+    assert describe_greedy(greedy(equal, equal)) == "2 of 2 greedy texts are the plain engine's, token for token."
+    assert describe_greedy(greedy(equal, tie)).endswith(
+        "other 1, all diverge at a near-tie, with plain's top two at most 0.125 nats apart."
     )
     for far in ((5, 0.5, True), (5, 0.125, False), (5, None, None)):
-        assert "of the other 2, 1 part where there is NO near-tie" in say_greedy(greedy(equal, tie, far)), far
+        assert "of the other 2, 1 diverge where there is NO near-tie" in describe_greedy(greedy(equal, tie, far)), far
     (row,) = greedy_summary(greedy(equal, tie, (7, 0.5, True))).to_dict("records")
-    assert (row["prompts"], row["equal"], row["parted"], row["near_ties"], row["largest_gap"]) == (3, 1, 2, 1, 0.5)
-    assert say_greedy(greedy().iloc[:0]) == "No greedy text was compared."
+    assert (row["prompts"], row["equal"], row["diverged"], row["near_ties"], row["largest_gap"]) == (3, 1, 2, 1, 0.5)
+    assert describe_greedy(greedy().iloc[:0]) == "No greedy text was compared."
 
 
-def test_depth_is_free_or_is_said_not_to_be(serving: Serving) -> None:
-    assert say_depth(serving.depth_is_free) == (
+def test_depth_is_free_or_is_said_not_to_be(serving: ServingResults) -> None:
+    assert describe_depths(serving.depth_is_free) == (
         "8 of 8 texts with 100 identity layers are the plain engine's without them."
     )
     changed = serving.depth_is_free.assign(same=[False] + [True] * 7)
-    assert say_depth(changed).startswith("7 of 8 texts with 100")
-    assert "no cost is emulated" in say_depth(serving.depth_is_free.iloc[:0])
+    assert describe_depths(changed).startswith("7 of 8 texts with 100")
+    assert "no cost is emulated" in describe_depths(serving.depth_is_free.iloc[:0])
 
 
 def test_a_server_that_repeats_itself_is_named() -> None:
     columns = ["name", "temperature", "samples", "distinct"]
     rows = [["plain", 0.6, 32, 30], ["dflash", 0.6, 32, 28], ["plain", 1.0, 32, 32], ["dflash", 1.0, 32, 31]]
-    assert say_diversity(pd.DataFrame(rows, columns=columns)) == "Every server varies as the plain engine does."
+    assert (
+        describe_diversity(pd.DataFrame(rows, columns=columns))
+        == "Every server's answers vary as the plain engine's do."
+    )
     rows[3][3] = 9  # greedy after a sampled first token
-    assert say_diversity(pd.DataFrame(rows, columns=columns)).endswith(
+    assert describe_diversity(pd.DataFrame(rows, columns=columns)).endswith(
         "mean nothing: DFLASH at T = 1 (9 of 32 differ, plain's 32)."
     )
-    assert say_diversity(pd.DataFrame(rows[1::2], columns=columns)).startswith("No answers were compared")
+    assert describe_diversity(pd.DataFrame(rows[1::2], columns=columns)).startswith("No answers were compared")
 
 
 def test_a_cost_that_is_emulated_says_so() -> None:
     assert cost_name(0, 1.04) == "1.0 ms a step"
     assert cost_name(130, 5.26) == "emulated cost, 5.3 ms a step (+130 layers)"
-    assert short_cost_name(130, 5.26) == "emulated cost, 5.3 ms (+130)"
-    assert short_cost_name(0, 1.04) == "1.0 ms a step"
-    assert short_cost_name(130, None) == "emulated cost (+130)"
+    assert cost_name(130, 5.26, short=True) == "emulated cost, 5.3 ms (+130)"
+    assert cost_name(0, 1.04, short=True) == "1.0 ms a step"
+    assert cost_name(130, None, short=True) == "emulated cost (+130)"
     assert cost_name(130, None) == "emulated cost (+130 layers)"
     assert cost_name(0, None) == "the model as it is"
     assert [label(name) for name in ("plain", "dflash", "ddtree-16")] == ["plain", "DFLASH", "DDTREE 16"]
@@ -214,7 +216,7 @@ def rows_of(styler: Any) -> list[list[str]]:
     return [line.split("|") for line in styler.to_string(delimiter="|").splitlines()]
 
 
-def test_tables_name_the_emulated_cost_and_hold_the_numbers(serving: Serving) -> None:
+def test_tables_name_the_emulated_cost_and_hold_the_numbers(serving: ServingResults) -> None:
     head, first, *rest = rows_of(tables.rates_table(serving.rates, serving.steps))
     assert head == ["step cost", "batch", "T", "plain, tokens/s", "DFLASH", "DDTREE 16", "DDTREE 32"]
     assert first[0] == "1.0 ms a step"
@@ -236,12 +238,12 @@ def test_greedy_tables_count_what_parts_and_show_where() -> None:
     frame = greedy((None, None, None), (5, 0.125, True), (7, 0.5, False))
     steps = pd.DataFrame({"extra_layers": [0], "step_ms": [1.0]})
     assert rows_of(tables.greedy_table(frame, steps))[1] == ["1.0 ms a step", "DDTREE 16", "3", "1", "1", "1", "0.500"]
-    _, first, second = rows_of(tables.parted_table(frame, steps))
+    _, first, second = rows_of(tables.divergence_table(frame, steps))
     assert first == ["1.0 ms a step", "DDTREE 16", "3", "7", "0.500", "NO"]
     assert second[-1] == "yes"
 
 
-def test_commands_are_one_of_each_method_in_lines_that_a_shell_joins(serving: Serving) -> None:
+def test_commands_are_one_of_each_method_in_lines_that_a_shell_joins(serving: ServingResults) -> None:
     long = serving.servers.assign(command="python -m sglang.launch_server " + "--an-argument value " * 6)
     said = tables.commands(long)
     assert [part.partition(":")[0] for part in said.split("\n\n")] == ["plain", "DFLASH", "DDTREE 16"]
@@ -254,7 +256,7 @@ def test_commands_are_one_of_each_method_in_lines_that_a_shell_joins(serving: Se
 # Where it comes from
 
 
-def test_a_record_says_that_nothing_was_measured_here(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_says_that_nothing_was_measured_here(serving: ServingResults, monkeypatch: pytest.MonkeyPatch) -> None:
     assert serving.source.startswith("Recorded on ")
     assert serving.source.endswith("; nothing was measured here.")
     assert serving.batches == [1, 8]
@@ -270,10 +272,10 @@ def test_without_gpu_and_servers_the_last_run_is_shown_and_says_so(
     monkeypatch.setattr(view, "project_root", lambda: tmp_path)
     monkeypatch.setattr(view, "measure_serving", lambda *_, **__: pytest.fail("nothing is measured"))
     with pytest.raises(RecordError, match=r"neither a GPU here.*no recorded run at docs/h200/serving\.json"):
-        Serving.of(ServingParams())
+        ServingResults.measured_or_recorded(ServingParams())
     (tmp_path / "docs" / "h200").mkdir(parents=True)
     write_made_up(tmp_path, PARAMS).rename(tmp_path / "docs" / "h200" / "serving.json")
-    shown = Serving.of(ServingParams())
+    shown = ServingResults.measured_or_recorded(ServingParams())
     assert shown.source.startswith("There is neither a GPU here nor a server's address in `urls`, so this is the last")
     assert shown.settings["extra_layers"] == [0, 100]
 
@@ -283,7 +285,7 @@ def test_servers_are_measured_where_there_are_any(gpu: bool, monkeypatch: pytest
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setattr(view, "measure_serving", lambda params, say: made_up(params))
     urls = {} if gpu else {"plain": "http://127.0.0.1:1"}
-    measured = Serving.of(ServingParams.from_mapping({"bootstrap": 100, "urls": urls}))
+    measured = ServingResults.measured_or_recorded(ServingParams.from_mapping({"bootstrap": 100, "urls": urls}))
     assert measured.source.startswith("Measured now, on ")
     assert "recorded" not in measured.metrics
     assert not measured.emulated
@@ -292,4 +294,4 @@ def test_servers_are_measured_where_there_are_any(gpu: bool, monkeypatch: pytest
 def test_another_notebooks_record_is_refused(tmp_path: Path) -> None:
     write_result(tmp_path, notebook="07_speed", params=SpeedParams(), metrics={}, wall_s=1.0)
     with pytest.raises(RecordError, match="is of 07_speed; one of 04_serving is needed"):
-        Serving.of(ServingParams(recorded=str(tmp_path)))
+        ServingResults.measured_or_recorded(ServingParams(recorded=str(tmp_path)))

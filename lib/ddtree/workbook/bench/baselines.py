@@ -1,4 +1,4 @@
-"""What others use for a round: a heap per request, and SGLang's verify pipelines and attention on the same inputs."""
+"""Run what others use for a round on the same inputs: a heap per request, SGLang's verify pipelines and attention."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from torch import Tensor
 from ddtree.backends import sgl
 from ddtree.sampling import SamplingParams
 from ddtree.tree import DraftTree
-from ddtree.workbook.bench.inputs import Layer, Scene
+from ddtree.workbook.bench.inputs import LayerInputs, RoundInputs
+
+DFLASH_MODULE = "sglang.srt.speculative.dflash_utils"  # of SGLang 0.5.16, as the next
+EXTEND_MODULE = "sglang.kernels.ops.attention.extend_attention"
 
 
 def heap_tree(draft_logits: Tensor, root_tokens: Tensor, *, budget: int, topk_cap: int) -> DraftTree:
     """`build_tree` as DDTree's authors and the serving patches after them do it: one heap for each request.
 
-    The same trees away from ties; shapes as `build_tree`'s, on the device of `draft_logits`.
+    The same trees except at ties, in `build_tree`'s shapes, on the device of `draft_logits`.
     """
     bs, depth, vocab = draft_logits.shape
     branch = min(topk_cap, budget, vocab)
@@ -43,24 +46,21 @@ def heap_tree(draft_logits: Tensor, root_tokens: Tensor, *, budget: int, topk_ca
             weights, node_parents, node_depths, ranks = zip(*nodes, strict=True)
             parents[b, 1:n], depths[b, 1:n], node_logws[b, 1:n] = node_parents, node_depths, weights
             tokens[b, 1:n] = [ids_on_host[b][d - 1][r] for d, r in zip(node_depths, ranks, strict=True)]
-    device = draft_logits.device
-
-    def back(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(device)
-
-    return DraftTree(back(tokens), back(parents), back(depths), back(node_logws), back(sizes), max_depth=depth)
+    arrays = {"tokens": tokens, "parents": parents, "depths": depths, "node_logws": node_logws, "sizes": sizes}
+    on_device = {name: torch.from_numpy(array).to(draft_logits.device) for name, array in arrays.items()}
+    return DraftTree(**on_device, max_depth=depth)
 
 
 def heap_row(logps: Sequence[Sequence[float]], budget: int) -> list[tuple[float, int, int, int]]:
-    """(weight, parent, depth, rank) of the best prefixes of [depth, branch] log-probabilities, best first.
+    """(log-probability, parent, depth, rank) of the best prefixes of [depth, branch] log-probabilities, best first.
 
-    The best is popped; its next sibling and its first child are pushed, and nothing else can come next.
+    The best prefix is popped, its next sibling and first child are pushed: only these can become the next best.
     """
     depth, branch = len(logps), len(logps[0]) if logps else 0
     if not depth or not branch:
         return []
     nodes: list[tuple[float, int, int, int]] = []
-    heap = [(-logps[0][0], 1, 0, 0)]  # minus the weight, depth, parent, rank: equal weights as build_tree has them
+    heap = [(-logps[0][0], 1, 0, 0)]  # negative log-probability, depth, parent, rank: ties ordered as by build_tree
     while heap and len(nodes) < budget:
         negative, d, parent, rank = heapq.heappop(heap)
         if negative == math.inf:
@@ -73,56 +73,47 @@ def heap_row(logps: Sequence[Sequence[float]], budget: int) -> list[tuple[float,
     return nodes
 
 
-DFLASH_MODULE = "sglang.srt.speculative.dflash_utils"  # of SGLang 0.5.16, as the next
-EXTEND_MODULE = "sglang.kernels.ops.attention.extend_attention"
-
-
-def stock_missing(device: torch.device) -> str | None:
-    """Why the stock pipeline cannot run here, or None."""
-    return sgl.missing(device.type)
-
-
 def dflash_missing(device: torch.device) -> str | None:
     """Why SGLang's DFlash verify cannot run here, or None."""
-    return sgl.missing(device.type) or _unimported(DFLASH_MODULE, "DFlash verify")
+    return sgl.missing(device.type) or _import_error(DFLASH_MODULE, "DFlash verify")
 
 
 def extend_missing(device: torch.device) -> str | None:
     """Why SGLang's extend attention cannot run here, or None."""
     if device.type != "cuda":
         return f"SGLang's extend attention runs on CUDA tensors, and these are on {device.type}"
-    return _unimported(EXTEND_MODULE, "extend attention")
+    return _import_error(EXTEND_MODULE, "extend attention")
 
 
-def _unimported(module: str, what: str) -> str | None:
+def _import_error(module: str, what: str) -> str | None:
     try:
         importlib.import_module(module)
-    except Exception as error:  # half of SGLang is imported here, and any of it may be absent
+    except Exception as error:  # it imports half of SGLang, any part of which may be absent
         return f"SGLang's {what} cannot be imported: {type(error).__name__}: {error}"
     return None
 
 
-def stock_verify(scene: Scene, sampling: SamplingParams) -> Tensor:
+def stock_verify(inputs: RoundInputs, sampling: SamplingParams) -> Tensor:
     """softmax, top-k and top-p renormalisation of every row, a zeroed draft, and the op; returns accept_index."""
     import sgl_kernel
 
-    bs, q, vocab = scene.logits.shape
-    probs = (scene.logits.reshape(bs * q, vocab).float() / sampling.temperature).softmax(dim=-1)
+    bs, q, vocab = inputs.logits.shape
+    probs = (inputs.logits.reshape(bs * q, vocab).float() / sampling.temperature).softmax(dim=-1)
     if sampling.top_k:
         ks = torch.full((bs * q,), sampling.top_k, dtype=torch.int32, device=probs.device)
         probs = sgl_kernel.top_k_renorm_prob(probs, ks)
     if sampling.top_p < 1:
         ps = torch.full((bs * q,), sampling.top_p, dtype=torch.float32, device=probs.device)
         probs = sgl_kernel.top_p_renorm_prob(probs, ps)
-    return _walk(scene, probs.reshape(bs, q, vocab))
+    return _run_op(inputs, probs.reshape(bs, q, vocab))
 
 
-def dflash_verify(scene: Scene, sampling: SamplingParams) -> Tensor:
-    """SGLang's probabilities for a DFlash verify, with what it knows of a uniform batch, and the op."""
+def dflash_verify(inputs: RoundInputs, sampling: SamplingParams) -> Tensor:
+    """SGLang's probabilities for a DFlash verify, with the shortcuts it takes for a uniform batch, and the op."""
     target_probs = importlib.import_module(DFLASH_MODULE).build_dflash_verify_target_probs
-    bs, q, vocab = scene.logits.shape
-    device = scene.logits.device
-    known = SimpleNamespace(
+    bs, q, vocab = inputs.logits.shape
+    device = inputs.logits.device
+    sampling_info = SimpleNamespace(
         temperatures=torch.full((bs, 1), sampling.temperature, device=device),
         top_ks=torch.full((bs,), sampling.top_k or vocab, dtype=torch.int32, device=device),
         top_ps=torch.full((bs,), sampling.top_p, device=device),
@@ -130,18 +121,18 @@ def dflash_verify(scene: Scene, sampling: SamplingParams) -> Tensor:
         need_top_p_sampling=sampling.top_p < 1,
     )
     probs = target_probs(
-        next_token_logits=scene.logits.reshape(bs * q, vocab).float(),
-        sampling_info=known,
+        next_token_logits=inputs.logits.reshape(bs * q, vocab).float(),
+        sampling_info=sampling_info,
         draft_token_num=q,
         bs=bs,
         max_top_k=sampling.top_k or None,
         uniform_top_k_value=sampling.top_k or None,
     )
-    return _walk(scene, probs)
+    return _run_op(inputs, probs)
 
 
-def extend_attention(layer: Layer) -> Tensor:
-    """SGLang's attention of a verify, as its Triton backend calls it: keys and values copied together first."""
+def extend_attention(layer: LayerInputs) -> Tensor:
+    """SGLang's attention of a verify, as its Triton backend calls it: keys and values made contiguous first."""
     forward = importlib.import_module(EXTEND_MODULE).extend_attention_fwd
     out = torch.empty(layer.q.shape, dtype=layer.q.dtype, device=layer.q.device)
     forward(
@@ -151,24 +142,24 @@ def extend_attention(layer: Layer) -> Tensor:
     return out
 
 
-def _walk(scene: Scene, probs: Tensor) -> Tensor:
+def _run_op(inputs: RoundInputs, probs: Tensor) -> Tensor:
     import sgl_kernel
 
-    bs, q = scene.tree.tokens.shape
+    bs, q = inputs.tree.tokens.shape
     device = probs.device
     predict = torch.full((bs * q,), -1, dtype=torch.int32, device=device)
-    accept_index = torch.full((bs, scene.tree.max_depth + 1), -1, dtype=torch.int32, device=device)
+    accept_index = torch.full((bs, inputs.tree.max_depth + 1), -1, dtype=torch.int32, device=device)
     accept_count = torch.zeros(bs, dtype=torch.int32, device=device)
     sgl_kernel.tree_speculative_sampling_target_only(
         predicts=predict,
         accept_index=accept_index,
         accept_token_num=accept_count,
-        candidates=scene.tree.tokens,
-        retrive_index=scene.tables.index,
-        retrive_next_token=scene.tables.next_token,
-        retrive_next_sibling=scene.tables.next_sibling,
-        uniform_samples=scene.coins,
-        uniform_samples_for_final_sampling=scene.final_coins,
+        candidates=inputs.tree.tokens,
+        retrive_index=inputs.tables.index,
+        retrive_next_token=inputs.tables.next_token,
+        retrive_next_sibling=inputs.tables.next_sibling,
+        uniform_samples=inputs.coins,
+        uniform_samples_for_final_sampling=inputs.final_coins,
         target_probs=probs,
         draft_probs=torch.zeros_like(probs),
         threshold_single=1.0,

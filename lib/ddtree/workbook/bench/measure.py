@@ -1,4 +1,4 @@
-"""The whole measurement, part by part, as plain rows that a result.json can hold; needs neither pandas nor Jupyter."""
+"""Run the whole benchmark, part by part, as plain rows that a result.json can hold; needs no Jupyter."""
 
 from __future__ import annotations
 
@@ -9,66 +9,52 @@ from typing import Any
 import torch
 
 from ddtree.sampling import SamplingParams
-from ddtree.workbook.bench.decoding import (
-    compared_temperatures,
-    facts_of,
-    measure_chain,
-    measure_rounds,
-    pairs,
-    prompts_for,
-)
+from ddtree.workbook.bench.decoding import encode_prompts, load_pairs, measure_calls, measure_rounds
 from ddtree.workbook.bench.inputs import Sizes
-from ddtree.workbook.bench.kernels import measure_attention, measure_bandwidth, measure_stages, measure_verify
+from ddtree.workbook.bench.kernels import Setup, measure_attention, measure_bandwidth, measure_stages, measure_verify
 from ddtree.workbook.params import SpeedParams
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 Say = Callable[[str], object]
-Keep = Callable[[dict[str, Any]], object]  # called with what there is so far, after each of its parts
+Keep = Callable[[dict[str, Any]], object]  # called with everything measured so far, after each part
 
 
 def measure_speed(params: SpeedParams, *, say: Say = print, keep: Keep = lambda _: None) -> dict[str, Any]:
-    """Everything, a few minutes: both parts, what was skipped in either, and why.
+    """Measure kernels and live models, in a few minutes; `skipped` says what could not be measured, and why.
 
-    Raises RuntimeError where a GPU is asked for and there is none.
+    Raises RuntimeError where `device` is "cuda" and torch finds no GPU.
     """
     kernels = measure_kernels(params, say=say, keep=keep)
 
-    def both(live: dict[str, Any]) -> dict[str, Any]:
+    def joined(live: dict[str, Any]) -> dict[str, Any]:
         return {**kernels, **live, "skipped": kernels["skipped"] + live["skipped"]}
 
-    return both(measure_live(params, say=say, keep=lambda live: keep(both(live))))
+    return joined(measure_live(params, say=say, keep=lambda live: keep(joined(live))))
 
 
 def measure_kernels(params: SpeedParams, *, say: Say = print, keep: Keep = lambda _: None) -> dict[str, Any]:
     """What needs no model: bytes per second of a copy; rows of stages, builders, verify pipelines and attention."""
     device = _device(params)
-    bandwidth = measure_bandwidth(device)
-    say(f"copy: {bandwidth.bytes_per_s / 1e9:.0f} GB/s, read and written")
+    bytes_per_s = measure_bandwidth(device)
+    say(f"copy: {bytes_per_s / 1e9:.0f} GB/s, read and written")
+    setup = Setup(device, DTYPES[params.logits_dtype], params.repeats, params.seed, bytes_per_s, say=say)
     grid = [
         Sizes(vocab, batch, budget, params.depth, params.topk_cap)
         for vocab, batch, budget in product(params.vocabularies, params.batches, params.budgets)
     ]
-    plain = SamplingParams(params.temperature)
     filtered = SamplingParams(params.temperature, params.top_k, params.top_p)
-    timed: dict[str, Any] = {
-        "repeats": params.repeats,
-        "bandwidth": bandwidth,
-        "device": device,
-        "seed": params.seed,
-        "say": say,
+    filters = {
+        f"top-k {params.top_k}, top-p {params.top_p:g}": filtered,
+        "no filter": SamplingParams(params.temperature),
     }
-    logits = timed | {"dtype": DTYPES[params.logits_dtype]}
-    shape = timed | {"depth": params.depth, "topk_cap": params.topk_cap}
-    skipped: list[dict[str, str]] = []
-    metrics: dict[str, Any] = {"copy_bytes_per_s": bandwidth.bytes_per_s, "skipped": skipped}
-    metrics["stages"], metrics["builders"] = measure_stages(grid, sampling=filtered, skipped=skipped, **logits)
+    metrics: dict[str, Any] = {"copy_bytes_per_s": bytes_per_s, "skipped": setup.skipped}
+    metrics["stages"], metrics["builders"] = measure_stages(grid, filtered, setup)
     keep(metrics)
-    filters = {f"top-k {params.top_k}, top-p {params.top_p:g}": filtered, "no filter": plain}
-    metrics["verify"], not_run = measure_verify(grid, filters, **logits)
-    skipped += not_run
+    metrics["verify"] = measure_verify(grid, filters, setup)
     keep(metrics)
-    metrics["attention"], not_run = measure_attention(params.batches, params.budgets, **shape)
-    skipped += not_run
+    metrics["attention"] = measure_attention(
+        params.batches, params.budgets, setup, depth=params.depth, topk_cap=params.topk_cap
+    )
     keep(metrics)
     return metrics
 
@@ -76,43 +62,18 @@ def measure_kernels(params: SpeedParams, *, say: Say = print, keep: Keep = lambd
 def measure_live(params: SpeedParams, *, say: Say = print, keep: Keep = lambda _: None) -> dict[str, Any]:
     """What runs models: facts of each, rows of its rounds, and of whole calls against `dflash_generate`."""
     device = _device(params)
-    skipped: list[dict[str, str]] = []
-    models: list[dict[str, Any]] = []
-    rounds: list[dict[str, Any]] = []
-    chain: list[dict[str, Any]] = []
-    metrics: dict[str, Any] = {"models": models, "rounds": rounds, "chain": chain, "skipped": skipped}
-    for name, pair in pairs(params.live_models, device, skipped, say):
-        models.append(facts_of(name, pair))
-        prompts = prompts_for(name, pair, params.prompts, seed=params.seed)
-        common: dict[str, Any] = {"topk_cap": params.topk_cap, "seed": params.seed, "say": say}
-        rounds += measure_rounds(
-            name,
-            pair,
-            prompts,
-            batches=params.live_batches,
-            budgets=params.live_budgets,
-            sampling=SamplingParams(params.temperature, params.top_k, params.top_p),
-            tokens=params.live_tokens,
-            **common,
-        )
-        rows, not_run = measure_chain(
-            name,
-            pair,
-            prompts,
-            temperatures=compared_temperatures(name, params.temperatures),
-            budget=params.live_budgets[0],
-            tokens=params.max_new_tokens,
-            resamples=params.bootstrap,
-            **common,
-        )
-        chain += rows
-        skipped += [entry for entry in not_run if entry not in skipped]
+    metrics: dict[str, Any] = {"models": [], "rounds": [], "chain": [], "skipped": []}
+    for name, pair in load_pairs(params.live_models, device, metrics["skipped"], say):
+        weights = sum(p.numel() * p.element_size() for p in pair.target.model.parameters())
+        metrics["models"].append({"name": name, **pair.facts, "target_bytes": weights})
+        prompts = encode_prompts(name, pair, params.prompts, seed=params.seed)
+        metrics["rounds"] += measure_rounds(name, pair, prompts, params, say)
+        metrics["chain"] += measure_calls(name, pair, prompts, params, metrics["skipped"], say)
         keep(metrics)
     return metrics
 
 
 def _device(params: SpeedParams) -> torch.device:
-    device = torch.device(params.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if params.device == "cuda" and not torch.cuda.is_available():
         raise RuntimeError('device is "cuda", but torch finds no CUDA device here; use device: cpu.')
-    return device
+    return torch.device(params.device)

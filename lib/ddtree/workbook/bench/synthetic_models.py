@@ -1,4 +1,4 @@
-"""Random-weight pairs in the shapes of real models, so that a round can be timed without any model's files."""
+"""Make random-weight pairs in the shapes of real models, so that a round can be timed without any model's files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import torch
 from ddtree.models.drafter import Drafter
 from ddtree.models.target import Target
 from ddtree.models.zoo import Pair
-
-DRAFTER_LAYERS, BLOCK_SIZE = 5, 16  # of the published DFlash drafters for Qwen3
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +28,8 @@ class Shape:
     tied: bool  # the output head is the embedding
     feature_layers: tuple[int, ...]  # whose outputs the drafter reads
     mask_token_id: int
-    drafter_layers: int = DRAFTER_LAYERS
-    block_size: int = BLOCK_SIZE
+    drafter_layers: int = 5  # of the published DFlash drafters for Qwen3, as the next
+    block_size: int = 16
 
 
 QWEN3_FEATURES = (1, 9, 17, 25, 33)
@@ -43,7 +41,7 @@ SHAPES = {
 
 
 class IdTokenizer:
-    """For models that speak no language: text is token ids in decimal, a space between."""
+    """For models without a language: text is token ids in decimal, separated by spaces."""
 
     chat_template = None
 
@@ -57,7 +55,7 @@ class IdTokenizer:
 def random_pair(name: str, *, dtype: torch.dtype, device: str, seed: int = 0) -> Pair:
     """A pair of SHAPES with random weights, made on the device; no token ends an answer.
 
-    Its drafts are met about as often as a guess, so its rounds show what they cost and not what they win.
+    Its drafts are accepted about as often as a guess, so its rounds show only costs and not gains.
     Raises ValueError for an unknown name, ImportError where dflash is not installed.
     """
     from dflash.model import DFlashDraftModel
@@ -84,26 +82,26 @@ def random_pair(name: str, *, dtype: torch.dtype, device: str, seed: int = 0) ->
 
 
 def target_config(shape: Shape) -> Any:
-    """The target as transformers describes it."""
-    from transformers import Qwen3Config
-
-    return Qwen3Config(**_common(shape), num_hidden_layers=shape.layers, tie_word_embeddings=shape.tied)
+    """The target's configuration in transformers."""
+    return _config(shape, num_hidden_layers=shape.layers, tie_word_embeddings=shape.tied)
 
 
 def drafter_config(shape: Shape) -> Any:
-    """The drafter as dflash describes it."""
+    """The drafter's configuration in dflash."""
+    dflash = {"mask_token_id": shape.mask_token_id, "target_layer_ids": list(shape.feature_layers)}
+    return _config(
+        shape,
+        num_hidden_layers=shape.drafter_layers,
+        num_target_layers=shape.layers,
+        block_size=shape.block_size,
+        dflash_config=dflash,
+    )
+
+
+def _config(shape: Shape, **more: Any) -> Any:
     from transformers import Qwen3Config
 
-    of_dflash: dict[str, Any] = {
-        "block_size": shape.block_size,
-        "num_target_layers": shape.layers,
-        "dflash_config": {"mask_token_id": shape.mask_token_id, "target_layer_ids": list(shape.feature_layers)},
-    }
-    return Qwen3Config(**_common(shape), num_hidden_layers=shape.drafter_layers, **of_dflash)
-
-
-def _common(shape: Shape) -> dict[str, Any]:
-    return {
+    common: dict[str, Any] = {
         "vocab_size": shape.vocab,
         "hidden_size": shape.hidden,
         "intermediate_size": shape.intermediate,
@@ -115,6 +113,7 @@ def _common(shape: Shape) -> dict[str, Any]:
         "rope_theta": 1e6,
         "attn_implementation": "sdpa",
     }
+    return Qwen3Config(**common, **more)
 
 
 @contextlib.contextmanager

@@ -1,225 +1,27 @@
-"""Measure SGLang servers on the same requests: alone, in batches, greedy text and diversity, as plain rows.
+"""Measure SGLang servers on the same requests: single and batched, greedy texts and diversity, as plain rows.
 
-A group is one target, with or without identity layers, and its servers: started together, then asked in turn. Every
-server has cached the prompts before anything is timed. All servers of a group are stopped at its end."""
+The servers of a group are started together and asked interleaved. Every server has cached the prompts before anything
+is timed. All servers of a group are stopped before the next is started.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from ddtree.workbook.bench.timing import rotated
 from ddtree.workbook.bench_serving.client import Choice
-from ddtree.workbook.bench_serving.requests import encoded
-from ddtree.workbook.bench_serving.servers import SGLANG, Server, filled, group, in_turn, source_folders
+from ddtree.workbook.bench_serving.servers import SGLANG, Rows, Say, Server, server_group, source_folders
 from ddtree.workbook.interrupts import stoppable
 from ddtree.workbook.params import ServingParams
 from ddtree.workbook.paths import resolve
-
-TOKENS = 32
-
-
-def measure_diversity(
-    servers: Sequence[Server],
-    prompt: Sequence[int],
-    *,
-    temperatures: Sequence[float],
-    samples: int,
-    at_once: int,
-    seed: int,
-) -> list[dict[str, Any]]:
-    """One row per server and temperature above 0."""
-    rows: list[dict[str, Any]] = []
-    for temperature in temperatures:
-        if temperature == 0:
-            continue
-        for server in servers:
-            texts = set()
-            for start in range(0, samples, at_once):
-                many = min(at_once, samples - start)
-                seeds = range(seed + start, seed + start + many)
-                load = server.ask([prompt] * many, temperature=temperature, tokens=TOKENS, seeds=seeds)
-                texts |= {reply.ids for reply in load.replies}
-            keys = server.planned.keys()
-            del keys["extra_layers"]
-            rows.append({**keys, "temperature": temperature, "samples": samples, "distinct": len(texts)})
-    return rows
-
-
-Ids = tuple[int, ...]
-
-
-def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """The first place at which two texts differ; None if they are equal as far as the shorter goes."""
-    return next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
-
-
-def measure_greedy(
-    plain: Server,
-    others: Sequence[Server],
-    prompts: Sequence[Sequence[int]],
-    ids: Mapping[tuple[str, int], Ids],
-) -> list[dict[str, Any]]:
-    """One row per server and prompt. `ids` are the texts of (server, prompt) at T = 0.
-
-    Where texts part, the plain engine is asked once more, for its two likeliest tokens at each place. Should that reply
-    have parted from its first one before, gap and choice stay None.
-    """
-    rows: list[dict[str, Any]] = []
-    for number, prompt in enumerate(prompts):
-        right = ids[plain.name, number]
-        parted = {server.name: first_difference(right, ids[server.name, number]) for server in others}
-        places = [place for place in parted.values() if place is not None]
-        again: Ids = ()
-        choices: list[list[Choice]] = []
-        if places:
-            sampling = {"temperature": 0.0, "max_new_tokens": max(places) + 1, "ignore_eos": True}
-            again, choices = plain.running.client.choices(prompt, 2, **sampling)
-        for server in others:
-            place = parted[server.name]
-            gap, second = None, None
-            if place is not None and again[:place] == right[:place]:
-                gap, second = _judged(choices[place], ids[server.name, number][place])
-            rows.append(
-                {
-                    **server.planned.keys(),
-                    "prompt": number,
-                    "tokens": len(ids[server.name, number]),
-                    "first_difference": place,
-                    "gap_nats": gap,
-                    "second_choice": second,
-                }
-            )
-    return rows
-
-
-def _judged(likeliest: Sequence[Choice], found: int) -> tuple[float, bool]:
-    """The gap between the two likeliest tokens of a place, and whether `found` is one of them."""
-    (first, one), (second, other) = likeliest
-    return first - second, found in (one, other)
-
-
-def depth_rows(plain: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Whether plain's greedy text with identity layers is the one without, from rows {extra_layers, prompt, ids}."""
-    shallow = {row["prompt"]: row["ids"] for row in plain if row["extra_layers"] == 0}
-    return [
-        {"extra_layers": row["extra_layers"], "prompt": row["prompt"], "same": row["ids"] == shallow[row["prompt"]]}
-        for row in plain
-        if row["extra_layers"] > 0 and row["prompt"] in shallow
-    ]
-
-
-@dataclass(slots=True)
-class Alone:
-    """Rows of the record, and what later parts compare."""
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    histograms: list[dict[str, Any]] = field(default_factory=list)
-    greedy: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)  # (server, prompt) to ids at T = 0
-
-
-def measure_alone(
-    servers: Sequence[Server],
-    prompts: Sequence[Sequence[int]],
-    *,
-    temperatures: Sequence[float],
-    tokens: int,
-    seed: int,
-) -> Alone:
-    """`first_token_s` is the time of a one-token reply asked just before, so that both come whole.
-
-    `histograms` count the verify passes that gave 1, 2, ... tokens, by the server's own count; a server that counts
-    none has no row.
-    """
-    found = Alone()
-    for place, temperature in enumerate(temperatures):
-        passes: dict[str, Counter[int]] = {server.name: Counter() for server in servers}
-        for number, prompt in enumerate(prompts):
-            own_seed = seed + place * len(prompts) + number
-            for server in in_turn(servers, place + number):
-                first = server.ask([prompt], temperature=temperature, tokens=1, seeds=[own_seed])
-                load = server.ask([prompt], temperature=temperature, tokens=tokens, seeds=[own_seed])
-                (reply,) = load.replies
-                found.rows.append(
-                    {
-                        **server.planned.keys(),
-                        "temperature": temperature,
-                        "prompt": number,
-                        "tokens": reply.tokens,
-                        "total_s": load.wall_s,
-                        "first_token_s": first.wall_s,
-                        "rounds": reply.rounds,
-                        "acceptance": reply.acceptance,
-                    }
-                )
-                for accepted, times in enumerate(reply.passes or ()):
-                    passes[server.name][accepted + 1] += times
-                if temperature == 0:
-                    found.greedy[server.name, number] = reply.ids
-        found.histograms += _histograms(servers, temperature, passes)
-    return found
-
-
-def _histograms(
-    servers: Sequence[Server], temperature: float, passes: Mapping[str, Mapping[int, int]]
-) -> list[dict[str, Any]]:
-    return [
-        {
-            **server.planned.keys(),
-            "temperature": temperature,
-            "counts": {str(tokens): times for tokens, times in sorted(passes[server.name].items()) if times},
-        }
-        for server in servers
-        if any(passes[server.name].values())
-    ]
-
-
-def measure_together(
-    servers: Sequence[Server],
-    prompts: Sequence[Sequence[int]],
-    *,
-    temperatures: Sequence[float],
-    batches: Sequence[int],
-    repeats: int,
-    tokens: int,
-    seed: int,
-) -> list[dict[str, Any]]:
-    """One row per server, temperature, batch and repeat: `tokens` and `rounds` are sums over the batch.
-
-    `first_token_s` is the median over a batch of one-token replies asked just before, by the server's own clock.
-    """
-    rows: list[dict[str, Any]] = []
-    turn = 0
-    for temperature in temperatures:
-        for batch in batches:
-            for repeat in range(repeats):
-                asked = filled(prompts, batch, repeat)
-                seeds = range(seed + turn * max(batches), seed + turn * max(batches) + batch)
-                for server in in_turn(servers, turn):
-                    first = server.ask(asked, temperature=temperature, tokens=1, seeds=seeds)
-                    load = server.ask(asked, temperature=temperature, tokens=tokens, seeds=seeds)
-                    rounds = [reply.rounds for reply in load.replies if reply.rounds is not None]
-                    rows.append(
-                        {
-                            **server.planned.keys(),
-                            "temperature": temperature,
-                            "batch": batch,
-                            "repeat": repeat,
-                            "tokens": sum(reply.tokens for reply in load.replies),
-                            "wall_s": load.wall_s,
-                            "first_token_s": statistics.median(
-                                first.wall_s if reply.server_s is None else reply.server_s for reply in first.replies
-                            ),
-                            "rounds": sum(rounds) if rounds else None,
-                            "requests": batch,
-                        }
-                    )
-                turn += 1
-    return rows
-
 
 PARTS = (
     "servers",
@@ -233,9 +35,32 @@ PARTS = (
     "skipped",
 )
 WARM_UP_TOKENS = 8
-WARM_UP_SIZES = 16  # batches up to this are of every smaller size as well, while their replies end
-Metrics = dict[str, list[dict[str, Any]]]
-Say = Callable[[str], object]
+WARM_UP_SIZES = 16  # as their replies end, batches up to this pass through every smaller size
+DIVERSITY_TOKENS = 32
+
+Ids = Sequence[int]
+GreedyTexts = dict[tuple[str, int], tuple[int, ...]]  # (server, prompt) to token ids at T = 0
+Metrics = dict[str, Rows]
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Collects the rows of each part, and passes all of them to `keep` after each step."""
+
+    metrics: Metrics
+    say: Say
+    keep: Callable[[Metrics], object]
+
+    def add(self, done: str, **rows: Rows) -> None:
+        for part, found in rows.items():
+            self.metrics[part] += found
+        self.say(done)
+        self.metrics["depth_is_free"] = compare_depths(self.metrics["plain_greedy"])
+        self.keep(self.metrics)
+
+    def skip(self, what: str, why: str) -> None:
+        if (entry := {"what": what, "why": why}) not in self.metrics["skipped"]:
+            self.metrics["skipped"].append(entry)
 
 
 def measure_serving(
@@ -250,118 +75,219 @@ def measure_serving(
     """Lists of rows by part, in seconds and tokens.
 
     Args:
-        keep: called with everything measured so far after each part of a group, so that a later failure costs a part.
-        before: such rows of earlier groups, which these are added to.
-        logs: folder of the servers' logs; OUT_DIR/logs without it.
+        keep: called with everything measured so far after each part of a group, so that a later failure costs one part.
+        before: rows of earlier groups, to which these are added.
+        logs: folder of the servers' logs; OUT_DIR/logs by default.
         program: what is started with a server's arguments.
 
     Raises ValueError for parameters that do not go together, RuntimeError for a missing GPU, ServerDiedError with the
-    end of a log, RefusedError for a request that a server does not take. All servers started are stopped before.
+    end of a log, RefusedError for a request that a server refuses. All servers started are stopped before.
     """
     if params.urls and len(params.extra_layers) != 1:
         raise ValueError(
-            f"extra_layers is {params.extra_layers} with `urls`: servers that run already have one target; give the "
-            "number of its identity layers alone."
+            f"extra_layers is {params.extra_layers} with `urls`: servers that are running already have one target; "
+            "give only the number of its identity layers."
         )
     if not params.urls and tuple(program) == SGLANG:
         _require_gpus(params.tp)
-    target, drafter = source_folders(params)
-    prompts = encoded(params.prompts, target)
-    metrics: Metrics = {part: list((before or {}).get(part, [])) for part in PARTS}
+    sources = source_folders(params)
+    prompts = encode_prompts(params.prompts, sources[0])
+    recorder = Recorder({part: list((before or {}).get(part, [])) for part in PARTS}, say, keep)
     logs = logs or resolve(params.out_dir) / "logs"
     with stoppable():
         for extra_layers in params.extra_layers:
-            label = f"{extra_layers} identity layers" if extra_layers else "the target as it is"
-            say(label)
-            with group(params, extra_layers, (target, drafter), logs, program, say) as (servers, rows):
-                metrics["servers"] += rows
+            say(f"{extra_layers} identity layers" if extra_layers else "the target as it is")
+            with server_group(params, extra_layers, sources, logs, program, say) as (servers, rows):
+                recorder.metrics["servers"] += rows
                 say("all servers are ready")
-
-                def done(what: str) -> None:
-                    say(what)
-                    metrics["depth_is_free"] = depth_rows(metrics["plain_greedy"])
-                    keep(metrics)
-
-                _measure_group(params, servers, prompts, metrics, done)
-    return metrics
-
-
-def _measure_group(
-    params: ServingParams, servers: Sequence[Server], prompts: Sequence[Sequence[int]], metrics: Metrics, done: Say
-) -> None:
-    """`done` is told of each part once its rows are there."""
-    common: dict[str, Any] = {"temperatures": params.temperatures, "seed": params.seed}
-    largest = max(params.batches)
-    _warm_up(params, servers, prompts)
-    if 1 in params.batches:
-        alone = measure_alone(servers, prompts, tokens=params.max_new_tokens, **common)
-        metrics["alone"] += alone.rows
-        metrics["histograms"] += alone.histograms
-        done("one request at a time")
-        done(_greedy(servers, prompts, alone.greedy, metrics))
-    else:
-        _skip(metrics, "batch 1, histograms and the greedy regression", "1 is not among `batches`")
-    if several := [batch for batch in params.batches if batch > 1]:
-        metrics["together"] += measure_together(
-            servers, prompts, batches=several, repeats=params.repeats, tokens=params.max_new_tokens, **common
-        )
-        done(f"{', '.join(map(str, several))} requests at once")
-    if params.samples and not metrics["diversity"]:
-        metrics["diversity"] += measure_diversity(
-            servers, prompts[0], samples=params.samples, at_once=largest, **common
-        )
-        done(f"{params.samples} answers to one prompt")
-
-
-def _greedy(
-    servers: Sequence[Server],
-    prompts: Sequence[Sequence[int]],
-    ids: Mapping[tuple[str, int], tuple[int, ...]],
-    metrics: Metrics,
-) -> str:
-    """What was done."""
-    plain = next((server for server in servers if server.planned.method == "plain"), None)
-    if plain is None or not ids:
-        why = "no plain server is among `urls`" if plain is None else "0 is not among `temperatures`"
-        _skip(metrics, "the greedy regression", why)
-        return f"greedy texts are not compared: {why}"
-    metrics["plain_greedy"] += [
-        {"extra_layers": plain.planned.extra_layers, "prompt": number, "ids": list(ids[plain.name, number])}
-        for number in range(len(prompts))
-    ]
-    others = [server for server in servers if server is not plain]
-    metrics["greedy"] += measure_greedy(plain, others, prompts, ids)
-    return "greedy texts compared"
-
-
-def _warm_up(params: ServingParams, servers: Sequence[Server], prompts: Sequence[Sequence[int]]) -> None:
-    """Every prompt once, and every batch at every temperature: what is made at first use is there then.
-
-    Replies of a batch end one after another, so that it shrinks as a measured one does.
-    """
-    for server in servers:
-        for prompt in prompts:
-            server.ask([prompt], temperature=0.0, tokens=1, seeds=[0])
-        for temperature in params.temperatures:
-            for batch in params.batches:
-                each = [{"max_new_tokens": WARM_UP_TOKENS * (1 + place % WARM_UP_SIZES)} for place in range(batch)]
-                server.running.client.together(
-                    filled(prompts, batch, 0), each=each, temperature=temperature, ignore_eos=True
-                )
-
-
-def _skip(metrics: Metrics, what: str, why: str) -> None:
-    entry = {"what": what, "why": why}
-    if entry not in metrics["skipped"]:
-        metrics["skipped"].append(entry)
+                _measure_group(params, servers, prompts, recorder)
+    return recorder.metrics
 
 
 def _require_gpus(needed: int) -> None:
-    import torch
-
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if found < needed:
         raise RuntimeError(
             f"SGLang's servers need {needed} CUDA device(s), and torch finds {found} here; give `urls` of servers that "
             "run elsewhere, or `recorded`, an earlier result."
         )
+
+
+def encode_prompts(messages: Sequence[str], target: Path) -> list[list[int]]:
+    """Token ids of one user message each, through the chat template of the tokenizer in `target` if it has one."""
+    from transformers import AutoTokenizer
+
+    from ddtree.models.target import encode_chat  # imports transformers
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(target, local_files_only=True, trust_remote_code=False)
+    return [encode_chat(tokenizer, message) for message in messages]
+
+
+def _measure_group(
+    params: ServingParams, servers: Sequence[Server], prompts: Sequence[Ids], recorder: Recorder
+) -> None:
+    _warm_up(params, servers, prompts)
+    if 1 in params.batches:
+        single, histograms, texts = measure_single(params, servers, prompts)
+        recorder.add("one request at a time", alone=single, histograms=histograms)
+        _compare_greedy(servers, prompts, texts, recorder)
+    else:
+        recorder.skip("batch 1, histograms and the greedy regression", "1 is not among `batches`")
+    if batches := [batch for batch in params.batches if batch > 1]:
+        batched = measure_batched(params, servers, prompts, batches)
+        recorder.add(f"{', '.join(map(str, batches))} requests at once", together=batched)
+    if params.samples and not recorder.metrics["diversity"]:
+        recorder.add(
+            f"{params.samples} answers to one prompt", diversity=measure_diversity(params, servers, prompts[0])
+        )
+
+
+def _warm_up(params: ServingParams, servers: Sequence[Server], prompts: Sequence[Ids]) -> None:
+    """Every prompt once, and every batch at every temperature, so that what is made at first use is there.
+
+    The replies of a batch end one after another, so that it shrinks as a measured one does.
+    """
+    for server in servers:
+        for prompt in prompts:
+            server.request([prompt], temperature=0.0, tokens=1, seeds=[0])
+        for temperature, batch in product(params.temperatures, params.batches):
+            each = [{"max_new_tokens": WARM_UP_TOKENS * (1 + place % WARM_UP_SIZES)} for place in range(batch)]
+            batched = cycled(prompts, batch, 0)
+            server.client.request_batch(batched, each=each, temperature=temperature, ignore_eos=True)
+
+
+def cycled(prompts: Sequence[Ids], batch: int, turn: int) -> list[Ids]:
+    """`batch` of the prompts, over and over; the next turn continues where this one ends."""
+    return [prompts[(turn * batch + place) % len(prompts)] for place in range(batch)]
+
+
+def measure_single(
+    params: ServingParams, servers: Sequence[Server], prompts: Sequence[Ids]
+) -> tuple[Rows, Rows, GreedyTexts]:
+    """One request at a time: a row per server, temperature and prompt; rows of histograms; the greedy texts.
+
+    `first_token_s` is the time of a one-token reply requested just before, since replies come whole. Histograms count
+    the verify passes that gave 1, 2, ... tokens, by the server's own count; a server that counts none has no row.
+    """
+    rows: Rows = []
+    histograms: Rows = []
+    texts: GreedyTexts = {}
+    for place, temperature in enumerate(params.temperatures):
+        passes: dict[str, Counter[int]] = {server.name: Counter() for server in servers}
+        for number, prompt in enumerate(prompts):
+            seeds = [params.seed + place * len(prompts) + number]
+            for server in rotated(servers, place + number):
+                first = server.request([prompt], temperature=temperature, tokens=1, seeds=seeds)
+                whole = server.request([prompt], temperature=temperature, tokens=params.max_new_tokens, seeds=seeds)
+                (reply,) = whole.replies
+                row = server.spec.keys() | {"temperature": temperature, "prompt": number, "tokens": reply.tokens}
+                row |= {"total_s": whole.wall_s, "first_token_s": first.wall_s}
+                rows.append(row | {"rounds": reply.rounds, "acceptance": reply.acceptance})
+                for accepted, times in enumerate(reply.passes or ()):
+                    passes[server.name][accepted + 1] += times
+                if temperature == 0:
+                    texts[server.name, number] = reply.ids
+        for server in servers:
+            counts = {str(made): times for made, times in sorted(passes[server.name].items()) if times}
+            if counts:
+                histograms.append(server.spec.keys() | {"temperature": temperature, "counts": counts})
+    return rows, histograms, texts
+
+
+def measure_batched(
+    params: ServingParams, servers: Sequence[Server], prompts: Sequence[Ids], batches: Sequence[int]
+) -> Rows:
+    """One row per server, temperature, batch and repeat: `tokens` and `rounds` are sums over the batch.
+
+    `first_token_s` is the median over a batch of one-token replies requested just before, by the server's own clock.
+    """
+    rows: Rows = []
+    turns = product(params.temperatures, batches, range(params.repeats))
+    for turn, (temperature, batch, repeat) in enumerate(turns):
+        batched = cycled(prompts, batch, repeat)
+        first_seed = params.seed + turn * max(batches)
+        seeds = range(first_seed, first_seed + batch)
+        for server in rotated(servers, turn):
+            first = server.request(batched, temperature=temperature, tokens=1, seeds=seeds)
+            whole = server.request(batched, temperature=temperature, tokens=params.max_new_tokens, seeds=seeds)
+            rounds = [reply.rounds for reply in whole.replies if reply.rounds is not None]
+            seconds = [first.wall_s if reply.server_s is None else reply.server_s for reply in first.replies]
+            row = server.spec.keys() | {"temperature": temperature, "batch": batch, "repeat": repeat}
+            row |= {"tokens": sum(reply.tokens for reply in whole.replies), "wall_s": whole.wall_s}
+            row |= {"first_token_s": statistics.median(seconds), "rounds": sum(rounds) if rounds else None}
+            rows.append(row | {"requests": batch})
+    return rows
+
+
+def _compare_greedy(servers: Sequence[Server], prompts: Sequence[Ids], texts: GreedyTexts, recorder: Recorder) -> None:
+    plain = next((server for server in servers if server.spec.method == "plain"), None)
+    if plain is None or not texts:
+        why = "no plain server is among `urls`" if plain is None else "0 is not among `temperatures`"
+        recorder.skip("the greedy regression", why)
+        recorder.add(f"greedy texts are not compared: {why}")
+        return
+    of_plain = [
+        {"extra_layers": plain.spec.extra_layers, "prompt": number, "ids": list(texts[plain.name, number])}
+        for number in range(len(prompts))
+    ]
+    others = [server for server in servers if server is not plain]
+    rows = compare_greedy(plain, others, prompts, texts)
+    recorder.add("greedy texts compared", plain_greedy=of_plain, greedy=rows)
+
+
+def compare_greedy(plain: Server, others: Sequence[Server], prompts: Sequence[Ids], texts: GreedyTexts) -> Rows:
+    """One row per server and prompt: where its greedy text first differs from plain's.
+
+    Where texts diverge, the plain engine is asked once more, for its top two tokens at each place. If that reply
+    differs from its first one before the place, gap and choice stay None.
+    """
+    rows: Rows = []
+    for number, prompt in enumerate(prompts):
+        right = texts[plain.name, number]
+        differences = {server.name: first_difference(right, texts[server.name, number]) for server in others}
+        places = [place for place in differences.values() if place is not None]
+        again: Ids = ()
+        top_two: list[list[Choice]] = []
+        if places:
+            sampling = {"temperature": 0.0, "max_new_tokens": max(places) + 1, "ignore_eos": True}
+            again, top_two = plain.client.top_logprobs(prompt, 2, **sampling)
+        for server in others:
+            text, place = texts[server.name, number], differences[server.name]
+            gap, second = None, None
+            if place is not None and again[:place] == right[:place]:
+                (first_logprob, one), (second_logprob, other) = top_two[place]
+                gap, second = first_logprob - second_logprob, text[place] in (one, other)
+            row = server.spec.keys() | {"prompt": number, "tokens": len(text), "first_difference": place}
+            rows.append(row | {"gap_nats": gap, "second_choice": second})
+    return rows
+
+
+def first_difference(one: Ids, other: Ids) -> int | None:
+    """The first place at which two texts of one length differ; None if they are equal."""
+    return next((place for place, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), None)
+
+
+def compare_depths(plain: Sequence[Mapping[str, Any]]) -> Rows:
+    """Whether identity layers leave plain's greedy text as it is, from rows {extra_layers, prompt, ids}."""
+    shallow = {row["prompt"]: row["ids"] for row in plain if row["extra_layers"] == 0}
+    return [
+        {"extra_layers": row["extra_layers"], "prompt": row["prompt"], "same": row["ids"] == shallow[row["prompt"]]}
+        for row in plain
+        if row["extra_layers"] > 0 and row["prompt"] in shallow
+    ]
+
+
+def measure_diversity(params: ServingParams, servers: Sequence[Server], prompt: Ids) -> Rows:
+    """How many different answers each server gives to one prompt: a row per server and temperature above 0."""
+    rows: Rows = []
+    at_once = max(params.batches)
+    for temperature, server in product([t for t in params.temperatures if t > 0], servers):
+        texts = set()
+        for start in range(0, params.samples, at_once):
+            seeds = range(params.seed + start, params.seed + min(start + at_once, params.samples))
+            batch = server.request([prompt] * len(seeds), temperature=temperature, tokens=DIVERSITY_TOKENS, seeds=seeds)
+            texts |= {reply.ids for reply in batch.replies}
+        row = server.spec.keys() | {"temperature": temperature, "samples": params.samples, "distinct": len(texts)}
+        del row["extra_layers"]  # measured only once
+        rows.append(row)
+    return rows

@@ -1,11 +1,12 @@
-"""`python -m ddtree.workbook.bench_serving.trace NAME=URL [NAME=URL ...]`: what the GPU of each server does in a round.
+"""Trace what the GPU of each server does in a round: `python -m ddtree.workbook.bench_serving.trace NAME=URL ...`
 
-SGLang's own profiler traces one sampled reply, and kernels are sorted by what they do. For idle servers of this
-machine, whose trace files can be read here.
+SGLang's own profiler traces one sampled reply, and kernels are sorted by what they do. The servers must be idle and run
+on this machine, which reads their trace files.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import httpx
 
-from ddtree.workbook.bench_serving.client import Client, HttpServer, RefusedError
+from ddtree.workbook.bench_serving.client import Client, RefusedError
 
 PROMPT = "Write a short story about a robot who learns to paint."
 SAMPLING = {"temperature": 1.0, "max_new_tokens": 64, "ignore_eos": True}
@@ -48,7 +49,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Milliseconds of a mean round: of kernels by kind, and from one round to the next, the profiler included."""
+    """A mean round in milliseconds: its kernels by kind, and the time to the next round, the profiler's included."""
 
     kinds: dict[str, float]
     elapsed: float
@@ -66,10 +67,10 @@ def kernels_in(trace: Path) -> list[Kernel]:
 
 
 def mean_round(kernels: Sequence[Kernel], rounds: int) -> Round:
-    """The later half of the rounds of a reply that took `rounds` of them, so neither prefill nor warm-up.
+    """The mean of the later half of a reply's `rounds`, which leaves out prefill and warm-up.
 
-    A round begins where a kernel is launched that is launched once a round; with overlap one round more is under way
-    when the reply ends, and the prefill may launch it too. Raises ValueError where there is none.
+    A round begins at a kernel that is launched once per round; with overlap one more round is under way when the reply
+    ends, and the prefill may launch it too. Raises ValueError where there is no such kernel.
     """
     counts = Counter(kernel.name for kernel in kernels)
     marker = next((kernel.name for kernel in kernels if rounds <= counts[kernel.name] <= rounds + 2), None)
@@ -77,60 +78,48 @@ def mean_round(kernels: Sequence[Kernel], rounds: int) -> Round:
         raise ValueError(f"no kernel was launched {rounds} times, once a round; the trace is of something else.")
     begins = [kernel.start for kernel in kernels if kernel.name == marker]
     begins = begins[len(begins) // 2 :]
-    many = len(begins) - 1
+    counted = len(begins) - 1
     kinds = dict.fromkeys(KINDS, 0.0)
     for kernel in kernels:
         if begins[0] <= kernel.start < begins[-1]:
-            kinds[kernel.kind] += kernel.took / many / 1e3
-    return Round(kinds, (begins[-1] - begins[0]) / many / 1e3)
+            kinds[kernel.kind] += kernel.took / counted / 1e3
+    return Round(kinds, (begins[-1] - begins[0]) / counted / 1e3)
 
 
-def traced(url: str) -> Round:
-    """One reply of the server, traced. Raises RefusedError, httpx.TransportError, or OSError for a trace not here."""
-    server = HttpServer(url)
-    try:
-        client = Client(server)
-        client.ask(PROMPT, **SAMPLING)
-        with tempfile.TemporaryDirectory(prefix="ddtree-trace-") as folder:
-            _post(server, "/start_profile", {"output_dir": folder, "activities": ["GPU"]})
-            reply = client.ask(PROMPT, **SAMPLING)
-            _post(server, "/stop_profile", {})
-            traces = list(Path(folder).rglob("*.json.gz"))
-            if not traces:
-                raise FileNotFoundError(f"{url} left no trace in {folder}; it must run on this machine.")
-            return mean_round(kernels_in(traces[0]), reply.rounds or reply.tokens - 1)
-    finally:
-        server.close()
+def trace_round(url: str) -> Round:
+    """One reply of the server, traced. Raises RefusedError, httpx.TransportError, or OSError for a missing trace."""
+    with contextlib.closing(Client(url)) as client, tempfile.TemporaryDirectory(prefix="ddtree-trace-") as folder:
+        client.request(PROMPT, **SAMPLING)
+        client.post("/start_profile", {"output_dir": folder, "activities": ["GPU"]})
+        reply = client.request(PROMPT, **SAMPLING)
+        client.post("/stop_profile", {})
+        trace = next(Path(folder).rglob("*.json.gz"), None)
+        if trace is None:
+            raise FileNotFoundError(f"{url} left no trace in {folder}; it must run on this machine.")
+        return mean_round(kernels_in(trace), reply.rounds or reply.tokens - 1)
 
 
-def _post(server: HttpServer, path: str, body: dict[str, object]) -> None:
-    answer = server.http.post(path, json=body)
-    if answer.status_code != 200:
-        raise RefusedError(f"{server.url}{path} answered {answer.status_code}: {answer.text[:500]}")
-
-
-def lines(rounds: dict[str, Round]) -> list[str]:
+def table_lines(rounds: dict[str, Round]) -> list[str]:
     """A table of milliseconds, a line for each server."""
-    heads = ["ms a round", *KINDS, "all kernels", "elapsed"]
-    rows = [
-        [name, *(f"{ms:.2f}" for ms in (*one.kinds.values(), one.busy, one.elapsed))] for name, one in rounds.items()
-    ]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows)]
+    rows = [["ms a round", *KINDS, "all kernels", "elapsed"]]
+    for name, one in rounds.items():
+        rows.append([name, *(f"{ms:.2f}" for ms in (*one.kinds.values(), one.busy, one.elapsed))])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 def main(arguments: list[str]) -> int:
     """Exit code 0 with a table, 1 for a server that cannot be traced, 2 for wrong arguments."""
     named = dict(argument.partition("=")[::2] for argument in arguments)
     if not named or not all(named.values()):
-        print("give servers that run as NAME=URL, as plain=http://127.0.0.1:30000.", file=sys.stderr)
+        print("give running servers as NAME=URL, for example plain=http://127.0.0.1:30000.", file=sys.stderr)
         return 2
     try:
-        rounds = {name: traced(url) for name, url in named.items()}
+        rounds = {name: trace_round(url) for name, url in named.items()}
     except (RefusedError, httpx.TransportError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    print("\n".join(lines(rounds)))
+    print("\n".join(table_lines(rounds)))
     return 0
 
 
