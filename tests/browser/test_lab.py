@@ -41,6 +41,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 from serving_record import write_made_up
 from sweep_folder import write_sweep
+from wording import tells
 
 pytestmark = [
     pytest.mark.browser,
@@ -373,8 +374,8 @@ def at_rest(ran: Ran, tmp_path: Path) -> Tree:
 
 
 def is_at_rest(tree: Tree, odds: float) -> bool:
-    asked = tree.title.startswith("12 drafts offered") and "at T = 1," in tree.title
-    return asked and tree.most_children == 4 and math.isclose(tree.root_odds, odds, rel_tol=1e-3)
+    drawn = tree.most_children == 4 and math.isclose(tree.root_odds, odds, rel_tol=1e-3)
+    return drawn and tells(tree.title, "12 T = 1")
 
 
 @pytest.mark.model
@@ -383,8 +384,9 @@ def is_at_rest(tree: Tree, odds: float) -> bool:
 def test_budget_is_the_number_of_nodes_beside_the_root(ran: Ran, at_rest: Tree, budget: int, tmp_path: Path) -> None:
     with ran.lab.evidence(tmp_path):
         slide(ran.lab, "budget", budget)
-        tree = tree_where(ran.lab, lambda tree: tree.title.startswith(f"{budget} drafts offered"), f"budget {budget}")
-        assert tree.circles == len(tree.nodes) == budget + 1
+        tree = tree_where(ran.lab, lambda tree: tree.circles == budget + 1, f"{budget + 1} nodes")
+        assert len(tree.nodes) == budget + 1
+        assert tells(tree.title, f"{budget} T = 1")
         assert ran.problems() == []
 
 
@@ -405,8 +407,8 @@ def test_cap_bounds_the_children_of_a_node(ran: Ran, at_rest: Tree, cap: int, dr
 def test_target_temperature_is_the_one_of_the_walk(ran: Ran, at_rest: Tree, temperature: float, tmp_path: Path) -> None:
     with ran.lab.evidence(tmp_path):
         slide(ran.lab, "target T", temperature)
-        asked = f"at T = {temperature:g}, then"
-        tree = tree_where(ran.lab, lambda tree: asked in tree.title, asked)
+        asked = f"T = {temperature:g}"
+        tree = tree_where(ran.lab, lambda tree: tells(tree.title, asked), asked)
         assert Counter(tree.nodes) == Counter(at_rest.nodes), "the tree is the drafter's"
         assert ran.problems() == []
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from ddtree.models.cache import RowCache
 from torch import Tensor
+from wording import names
 
 LAYERS, HEADS, DIM = 2, 2, 3
 
@@ -148,7 +149,7 @@ def test_pass_that_does_not_fit_is_refused(batch_size: int) -> None:
     append(cache, lists, [[1, 2, 3]] * batch_size)
     advance(cache, lists, [3] * batch_size)
     append(cache, lists, [[4, 5]] * batch_size)
-    with pytest.raises(ValueError, match="room for 5 tokens a row; this pass would need 6"):
+    with pytest.raises(ValueError, match=names("5 6")):
         append(cache, lists, [[4, 5, 6]] * batch_size)
 
 

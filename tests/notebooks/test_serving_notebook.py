@@ -1,5 +1,6 @@
 """04_serving run whole on made-up records: all there is, the least there is, and a folder without any record."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_a_record_is_shown_and_kept_as_it_was(shown: RunOutcome) -> None:
     assert metrics["recorded"]["params"] == RECORDED.to_plain()
     assert {row["verdict"] for row in metrics["best"]} <= {"reached", "reached, interval below", "missed"}
     report = shown.report.read_text(encoding="utf-8")
-    assert "nothing was" in report
+    assert "Recorded" in report
     assert "emulated cost" in report
 
 
@@ -64,5 +65,5 @@ def test_what_was_not_measured_is_said_in_place_of_a_figure(tmp_path: Path) -> N
     outcome = run(tmp_path / "made" / "result.json", tmp_path / "shown")
     assert len(figures(outcome)) == 1, "tokens a second of the batches"
     report = outcome.report.read_text(encoding="utf-8")
-    for sentence in ("no plain engine was measured alone", "no rounds were measured alone", "No greedy text"):
-        assert sentence in report
+    for absent in ("plain engine", "rounds", "greedy text"):
+        assert re.search(rf"\bno {absent}", report, re.IGNORECASE), absent

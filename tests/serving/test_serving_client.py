@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ddtree.serving.client import Client, EngineServer, HttpServer, NotServingError, RefusedError
+from wording import names
 
 WORDS = ["one", " two", " three", " four", " five"]
 
@@ -106,7 +107,7 @@ def test_waiting_ends_after_health_and_one_answer(client: Client, server: Any) -
 
 def test_a_server_that_stays_ill_is_named_with_its_reason(client: Client, server: Any) -> None:
     server.looks = -10_000
-    with pytest.raises(NotServingError, match=r"after 0\.05 s: status 503"):
+    with pytest.raises(NotServingError, match=names("0.05 503")):
         client.wait(timeout_s=0.05, every_s=0.01)
 
 
@@ -219,7 +220,7 @@ def test_an_engine_answers_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     client.wait()
     assert client.load(["a", "b"]).acceptance == 2.0
     assert client.together(["a", "b"]).acceptance == 2.0
-    with pytest.raises(ValueError, match="at_once is 2"):
+    with pytest.raises(ValueError, match=names("at_once 2")):
         client.load(["a"], at_once=2)
     server.close()
     assert not started

@@ -4,6 +4,7 @@ import pytest
 import torch
 from ddtree.serving.compact import compact, compact_on_device, moves
 from interpreted import printed_by
+from wording import names
 
 
 def a_round(seed: int, bs: int = 6, q: int = 9, depth: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,7 +48,7 @@ def test_padding_stays_where_it_is() -> None:
 
 def test_rows_of_no_whole_words_are_refused() -> None:
     pytest.importorskip("triton")
-    with pytest.raises(ValueError, match="row has 12 bytes"):
+    with pytest.raises(ValueError, match=names("12")):
         compact_on_device(torch.zeros(2, dtype=torch.uint64), 12, *a_round(0))
 
 

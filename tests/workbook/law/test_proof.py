@@ -11,6 +11,7 @@ from ddtree.workbook.law.draws import TARGET_ONLY, Rule
 from ddtree.workbook.law.proof import FILTERS, LAWS, TEMPERATURES, Proof, metrics_of, prove
 from ddtree.workbook.scene import Scene, set_scene
 from tiny_pair import tiny_pair
+from wording import names
 
 DRAWS = 2000
 TREES = ["chain", "tree 16/4", "tree 32/8"]
@@ -105,5 +106,5 @@ def test_record(proof: Proof) -> None:
 
 
 def test_too_few_draws_are_refused(scene: Scene) -> None:
-    with pytest.raises(ValueError, match="draws is 99"):
+    with pytest.raises(ValueError, match=names("draws 99")):
         prove(scene, draws=99)
