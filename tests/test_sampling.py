@@ -113,14 +113,14 @@ def test_minus_infinity_has_probability_zero() -> None:
 def test_row_that_is_not_finite_is_named(poison: float, temperature: float) -> None:
     logits = torch.zeros(3, 4, 5)
     logits[2, 1, 3] = poison
-    with pytest.raises(NonFiniteLogitsError, match="request 2, node 1"):
+    with pytest.raises(NonFiniteLogitsError, match=names("request 2 node 1")):
         target_probs(logits, temperature=temperature)
 
 
 def test_row_with_nothing_possible_is_named() -> None:
     logits = torch.zeros(3, 4, 5)
     logits[1, 3] = -torch.inf
-    with pytest.raises(NonFiniteLogitsError, match="request 1, node 3"):
+    with pytest.raises(NonFiniteLogitsError, match=names("request 1 node 3")):
         target_probs(logits, temperature=1.0)
 
 

@@ -80,12 +80,12 @@ def test_exhausted_rest_emits_a_token_that_is_possible(final: float) -> None:
 
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf])
 def test_row_that_is_not_finite_raises(poison: float) -> None:
-    with pytest.raises(ValueError, match="request 0, node 0"):
+    with pytest.raises(ValueError, match=names("request 0 node 0")):
         verify_fork(row(t3=0.5, t5=poison), [0.5] * 4)
     logits = torch.zeros(1, 4, V)
     logits[0, 0, 8] = poison
     for temperature in (0.0, 1.0):
-        with pytest.raises(NonFiniteLogitsError, match="request 0, node 0"):
+        with pytest.raises(NonFiniteLogitsError, match=names("request 0 node 0")):
             sample_tree(
                 FORK,
                 compile_retrieve(FORK),

@@ -15,6 +15,7 @@ from ddtree.tree import DraftTree
 from ddtree.verify import VerifyResult, backend_report, sample_tree, verify_tree
 from oracles import children_of, emitted, filtered64, random_trees
 from torch import Tensor
+from wording import names
 
 pytestmark = [
     pytest.mark.gpu,
@@ -265,7 +266,7 @@ def test_row_that_is_no_distribution_is_named() -> None:
     logits[:, 0, 3] = 50.0
     logits[1, 1, 377] = torch.nan
     coins, finals = torch.full((2, 2), 0.5, device="cuda"), torch.full((2,), 0.5, device="cuda")
-    with pytest.raises(NonFiniteLogitsError, match="request 1, node 1"):
+    with pytest.raises(NonFiniteLogitsError, match=names("request 1 node 1")):
         sample_tree(tree, tables, logits, SamplingParams(top_k=40), coins, finals, backend="fused")
 
 

@@ -156,5 +156,5 @@ def test_pass_that_does_not_fit_is_refused(batch_size: int) -> None:
 def test_empty_cache_has_no_rows_to_show() -> None:
     cache, _ = new(2)
     assert cache.get_seq_length() == 0
-    with pytest.raises(ValueError, match="no pass has written to it yet"):
+    with pytest.raises(ValueError, match=names("pass")):
         cache.row(0)

@@ -16,6 +16,7 @@ from ddtree.verify import VerifyResult, backend_report, sample_tree, verify_tree
 from oracles import emitted, random_trees
 from tie_cases import TIE_CASES, TieCase
 from torch import Tensor
+from wording import names
 
 SMALL = fused.Sizes(strands=16, reach=8, pieces=16, chunk=16, rows=8, room=32, nucleus=8, block=16, step=8, warps=4)
 FORK = DraftTree.from_parents([[9, 3, 5, 2]], [[-1, 0, 0, 1]], [[0.0, -0.5, -1.0, -0.9]])
@@ -200,7 +201,7 @@ def test_row_that_is_no_distribution_is_named_if_visited(poison: float | None) -
         assert count.tolist()[:2] == [0, 1]
         assert predict.reshape(3, 4)[0].tolist() == [-1] * 4
         assert index[1].tolist() == [4, 5, -1]
-    with pytest.raises(NonFiniteLogitsError, match="request 0, node 0"):
+    with pytest.raises(NonFiniteLogitsError, match=names("request 0 node 0")):
         sample_tree(tree, compile_retrieve(tree), logits, SamplingParams(), coins, finals, backend="fused")
 
 
