@@ -11,6 +11,7 @@ from ddtree.decode import STAGES, Generation, Step, generate
 from ddtree.models.drafter import Drafter
 from ddtree.models.target import Target
 from ddtree.sampling import SamplingParams, target_probs
+from loops import for_each
 from oracles import goodness_of_fit
 from tiny import tiny_drafter, tiny_target
 from wording import names
@@ -43,7 +44,7 @@ def greedy_by_hand(target: Target, prompt: Sequence[int], count: int) -> list[in
 # Greedy text
 
 
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_greedy_text_is_that_of_plain_decoding(seed: int) -> None:
     target = tiny_target(VOCAB, seed=seed)
     drafter = tiny_drafter(target, seed=seed + 100)
@@ -69,7 +70,7 @@ def test_drafts_are_accepted_and_save_passes(pair: Pair) -> None:
         assert max(step.accepted for generation in done for step in generation.steps) >= 2
 
 
-@pytest.mark.parametrize("budget", range(1, 13))
+@for_each("budget", range(1, 13))
 def test_greedy_tree_of_any_budget(pair: Pair, budget: int) -> None:
     plain = generate(pair[0], None, PROMPTS, strategy="autoregressive", sampling=GREEDY, max_new_tokens=20)
     tree = generate(*pair, PROMPTS, strategy="tree", sampling=GREEDY, max_new_tokens=20, budget=budget)

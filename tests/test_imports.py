@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import ddtree
-import pytest
+from loops import for_each
 
 PACKAGE = Path(ddtree.__file__).parent
 # A module may import those of an earlier line, and of its own line only if it is a room.
@@ -54,7 +54,7 @@ def test_every_module_has_its_place() -> None:
     assert {room_of(path) for path in MODULES} - {"__init__"} <= placed
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+@for_each("path", MODULES)
 def test_a_module_imports_what_comes_before_it(path: Path) -> None:
     room = room_of(path)
     if room == "__init__":

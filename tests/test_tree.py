@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from ddtree.tree import DraftTree, build_tree
+from loops import for_each
 from oracles import heap_prefixes, log_softmax64, prefixes_of
 from torch import Tensor
 from wording import names
@@ -25,9 +26,9 @@ def a22_logits() -> Tensor:
     return logits
 
 
-@pytest.mark.parametrize("cap", [None, 1, 2, 5])
-@pytest.mark.parametrize("budget", [1, 2, 7, 16, 40])
-@pytest.mark.parametrize("shape", [(1, 1, 5), (3, 2, 4), (2, 4, 50), (4, 7, 11), (1, 3, 1)])
+@for_each("cap", [None, 1, 2, 5])
+@for_each("budget", [1, 2, 7, 16, 40])
+@for_each("shape", [(1, 1, 5), (3, 2, 4), (2, 4, 50), (4, 7, 11), (1, 3, 1)])
 def test_nodes_are_those_of_the_heap(shape: tuple[int, int, int], budget: int, cap: int | None) -> None:
     logits = random_logits(sum(shape) * 100 + budget, *shape)
     roots = torch.arange(shape[0])
@@ -52,7 +53,7 @@ def test_draft_temperature_divides_the_logits_of_its_row(temperatures: list[floa
         assert prefixes_of(tree, row) == [prefix for prefix, _ in right]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@for_each("seed", range(8))
 def test_structure(seed: int) -> None:
     logits = random_logits(seed, 5, 5, 9)
     logits[torch.rand(logits.shape, generator=torch.Generator().manual_seed(seed)) < 0.4] = -torch.inf

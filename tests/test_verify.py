@@ -16,6 +16,7 @@ from ddtree.verify import (
     verify_tree,
     verify_tree_greedy,
 )
+from loops import for_each
 from oracles import emitted, goodness_of_fit, law_by_cells, random_trees, repeated, right_law, sixteenths
 from torch import Tensor
 from wording import names
@@ -99,7 +100,7 @@ def test_row_that_is_not_finite_raises(poison: float) -> None:
 # The law, exactly
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", range(40))
 def test_law_of_random_trees_is_exact(seed: int) -> None:
     rng = np.random.default_rng(seed)
     vocab = int(rng.integers(2, 6))
@@ -207,7 +208,7 @@ def test_draws_fit_the_target_and_the_biased_rule_is_caught() -> None:
 # Greedy
 
 
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(10))
 def test_temperature_zero_is_the_greedy_walk(seed: int) -> None:
     rng = np.random.default_rng(seed)
     bs, vocab = 24, 4

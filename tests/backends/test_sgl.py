@@ -11,6 +11,7 @@ from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import target_probs
 from ddtree.tree import DraftTree, build_tree
 from ddtree.verify import BackendUnavailableError, backend_report, verify_tree
+from loops import for_each
 from oracles import random_trees
 from torch import Tensor
 from wording import names, tells
@@ -71,7 +72,7 @@ def test_stand_in_has_the_traps_that_were_measured() -> None:
 
 
 @pytest.mark.usefixtures("op")
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_random_trees_give_the_reference_tokens(seed: int) -> None:
     rng = np.random.default_rng(seed)
     bs, vocab = 40, 4
@@ -83,7 +84,7 @@ def test_random_trees_give_the_reference_tokens(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("op")
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_coins_on_the_running_sums_agree_too(seed: int) -> None:
     """Rows and coins in eighths: most coins are ties, zero included, and float32 sums are exact."""
     rng = np.random.default_rng(seed)

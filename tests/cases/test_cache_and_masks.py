@@ -15,6 +15,7 @@ from ddtree.retrieve import compile_retrieve, tree_attention_mask
 from ddtree.sampling import SamplingParams
 from ddtree.tree import DraftTree
 from ddtree.verify import verify_tree_greedy
+from loops import for_each
 from tiny import SIZES, DigitTokenizer, tiny_drafter, tiny_target
 from torch import Tensor
 from transformers import (
@@ -121,7 +122,7 @@ def test_b04_mask_of_five_nodes_hides_what_it_should(attention: str) -> None:
     assert mask.unique().tolist() == [torch.finfo(torch.float32).min, 0.0]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_b05_blocks_of_16_and_single_tokens_agree_in_float32(seed: int) -> None:
     """Order of summation moves a float32 logit by some 1e-6, so the likeliest token differs at an exact tie alone."""
     torch.manual_seed(seed)

@@ -2,8 +2,8 @@
 
 import re
 
-import pytest
 from ddtree.workbook.paths import project_root
+from loops import for_each
 
 TEXT = (project_root() / "docs" / "limits.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| ([A-D]\d\d) \| (.*) \|$", TEXT, re.MULTILINE))
@@ -16,7 +16,7 @@ def test_every_case_has_a_row() -> None:
     assert list(ROWS) == CASES
 
 
-@pytest.mark.parametrize("case", CASES)
+@for_each("case", CASES)
 def test_tests_named_exist(case: str) -> None:
     tests = re.findall(r"`([\w/]+\.py)::(\w+)`", ROWS[case])
     assert tests

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from ddtree.models.cache import RowCache
+from loops import for_each
 from torch import Tensor
 from wording import names
 
@@ -68,7 +69,7 @@ def keep(cache: RowCache, lists: Lists, paths: list[list[int]]) -> None:
         row += [passed[node] for node in path]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
 def test_random_life_equals_lists(batch_size: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

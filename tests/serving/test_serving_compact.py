@@ -4,6 +4,7 @@ import pytest
 import torch
 from ddtree.serving.compact import compact, compact_on_device, moves
 from interpreted import printed_by
+from loops import for_each
 from wording import names
 
 
@@ -30,7 +31,7 @@ def fresh(buffer: torch.Tensor, slots: torch.Tensor, path: torch.Tensor) -> torc
     return right
 
 
-@pytest.mark.parametrize("seed", range(8))
+@for_each("seed", range(8))
 def test_rows_are_those_of_a_fresh_gather(seed: int) -> None:
     slots, path = a_round(seed)
     buffers = [torch.randn(60, 2, 4), torch.randn(60, 2, 4)]

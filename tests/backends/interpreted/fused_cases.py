@@ -13,6 +13,7 @@ from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams
 from ddtree.tree import DraftTree, build_tree
 from ddtree.verify import VerifyResult, backend_report, sample_tree, verify_tree
+from loops import for_each
 from oracles import emitted, random_trees
 from tie_cases import TIE_CASES, TieCase
 from torch import Tensor
@@ -84,7 +85,7 @@ def test_filters_that_keep_too_many_for_candidates(dtype: torch.dtype) -> None:
     both(tree, logits.to(dtype), requests, coins, finals)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@for_each("seed", range(2))
 def test_from_probabilities_coins_on_the_running_sums_agree(seed: int) -> None:
     """Rows and coins in eighths: most coins are ties, zero included, and sums are exact."""
     rng = np.random.default_rng(seed)

@@ -14,6 +14,7 @@ from ddtree.prefixes import _plan, best_prefixes
 from ddtree.retrieve import compile_retrieve, tree_attention_mask
 from ddtree.tree import build_tree
 from ddtree.verify import verify_tree_greedy
+from loops import for_each
 from oracles import random_trees
 from torch import Tensor
 
@@ -130,7 +131,7 @@ def test_same_mask(kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatc
         assert torch.equal(kernels.mask(tree.parents, prefix_len, key_len, dtype), right)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_same_commit(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tree = random_trees(rng, rows=1 + 3 * seed, most_nodes=14, vocab=3, spare=1)

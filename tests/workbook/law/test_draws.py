@@ -11,6 +11,7 @@ from ddtree.verify import backend_report
 from ddtree.workbook.law.controls import CONTROLS
 from ddtree.workbook.law.draws import TARGET_ONLY, Draws, draw, replay
 from ddtree.workbook.law.laws import FixedTree, exact_law
+from loops import for_each
 from oracles import random_lists
 
 USABLE = [status.name for status in backend_report("cpu") if status.usable]
@@ -47,7 +48,7 @@ def same(one: Draws, other: Draws) -> bool:
 
 
 @pytest.mark.parametrize("backend", USABLE)
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", range(40))
 def test_same_coins_same_tokens_as_the_shipped_verify(seed: int, backend: str) -> None:
     tree, fixed = random_case(seed)
     node_coins, finals = coins(seed, 200, tree.width + 3)
