@@ -13,7 +13,7 @@ from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import read_result
 from wording import tells
 
-PROMPTS = 12
+PROMPTS = 5
 PARAMETERS = {
     "prompts": [f"Name {number} animals." for number in range(2, 2 + PROMPTS)],
     "temperatures": [1.0],

@@ -100,7 +100,13 @@ def kept(project: Path) -> list[Any]:
     return [json.loads(line) for line in (project / "out" / "lines.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("how", [to_runner(signal.SIGINT), to_runner(signal.SIGTERM)], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(to_runner(signal.SIGINT), id="SIGINT"),
+        pytest.param(to_runner(signal.SIGTERM), id="SIGTERM", marks=pytest.mark.slow),  # to all it is sent below
+    ],
+)
 def test_signal_ends_the_measurement_and_the_rest_runs(
     project: Path, how: Callable[[subprocess.Popen[str]], None]
 ) -> None:

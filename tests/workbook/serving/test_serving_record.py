@@ -95,7 +95,7 @@ def test_a_dead_server_is_an_exit_code_and_a_sentence(
     assert room.alive() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_stops_every_server(room: Room, number: signal.Signals) -> None:
     arguments = written(room, max_new_tokens=4000, samples=0)
     run = subprocess.Popen(

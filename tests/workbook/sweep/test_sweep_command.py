@@ -155,7 +155,7 @@ def wait_for_run(project: Path, process: "subprocess.Popen[str]") -> list[psutil
     return psutil.Process(process.pid).children(recursive=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_stopped_sweep_leaves_no_process_and_no_lock_and_is_continued(project: Path, number: signal.Signals) -> None:
     sweep_file(project, ["wait", "wait-too"])  # Snakemake may begin with either
     process = start()
