@@ -9,7 +9,25 @@ def names(words: str) -> str:
 
 
 def tells(message: object, words: str) -> bool:
-    return re.search(names(words), str(message)) is not None
+    """Whether a line of `message` has `words` as `names` says; in time that grows with its length alone."""
+    return any(_in_order(line, words.split()) for line in str(message).splitlines())
+
+
+def banner(report: str) -> str:
+    """What the head of a report says of a run that failed. Raises AssertionError for a report of another run."""
+    found = re.search(r'<div class="banner failed"[^>]*>(.*?)</div>', report, re.DOTALL)
+    assert found, "no failure is reported"
+    return " ".join(found[1].split())
+
+
+def _in_order(line: str, words: list[str]) -> bool:
+    place = 0
+    for word in words:
+        found = re.compile(_whole(word)).search(line, place)
+        if found is None:
+            return False
+        place = found.end()
+    return True
 
 
 def _whole(word: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import read_result
-from wording import tells
+from wording import banner, tells
 
 PROMPTS = 5
 PARAMETERS = {
@@ -62,7 +62,7 @@ def test_stopped_run_reports_its_part_and_the_next_one_completes_it(smollm2: Pat
     assert tells(err, f"{done} {PROMPTS} interrupted")
     report = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert report.count('<figure class="plot">') >= 5, "those of the measurement"
-    assert tells(report, f"{done} {PROMPTS} interrupted")
+    assert tells(banner(report), f"{done} {PROMPTS} interrupted")
     metrics = read_result(tmp_path)["metrics"]
     assert (metrics["prompts_done"], metrics["prompts_planned"], metrics["complete"]) == (done, PROMPTS, False)
 

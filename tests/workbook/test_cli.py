@@ -19,7 +19,7 @@ from ddtree.workbook.run import own_sockets
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from papermill.exceptions import PapermillExecutionError
 from typer.testing import CliRunner, Result
-from wording import tells
+from wording import banner, tells
 
 CHECK = """
 import os
@@ -95,7 +95,7 @@ def test_report_of_a_dead_kernel_says_so(project: Path) -> None:
     done = ddtree("run", "01_tree", "-p", "prompt=die", "-o", "elsewhere")
     assert done.exit_code == 1
     assert "DeadKernelError" in done.stderr
-    assert tells(" ".join((project / "elsewhere" / "report.html").read_text().split()), "failed DeadKernelError")
+    assert tells(banner((project / "elsewhere" / "report.html").read_text()), "DeadKernelError")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from ddtree.workbook.params import TreeParams
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from wording import tells
+from wording import banner, tells
 
 # As 03_live does it, without its models: one line on disk per prompt; an interruption ends the loop, not the run.
 MEASURE = """
@@ -139,7 +139,7 @@ def test_killed_kernel_leaves_lines_and_a_report(project: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "DeadKernelError" in err
-    assert tells(" ".join(report_of(project).split()), "failed DeadKernelError")
+    assert tells(banner(report_of(project)), "DeadKernelError")
     assert [line["prompt"] for line in kept(project)] == list(range(len(kept(project))))
 
 
@@ -159,7 +159,7 @@ def test_second_signal_ends_a_cell_that_does_not_listen(project: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert tells(err, "01_tree interrupted")
-    assert "interrupted" in report_of(project)
+    assert tells(banner(report_of(project)), "interrupted")
     assert not psutil.pid_exists(kernel)
 
 
