@@ -9,13 +9,14 @@ UV := $(VENV)-uv/bin/uv
 # What PyPI's torch for Linux asks for and its CPU wheel does not.
 CUDA := cuda-bindings cuda-toolkit nvidia-cudnn-cu13 nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13
 
-.PHONY: help report sweep lab test lint check doctor lock clean
+.PHONY: help report sweep lab test test-all lint check doctor lock clean
 
 help:
 	@echo "make report   run the live notebook on the default model; outputs/live-quick/report.html"
 	@echo "make sweep    a grid of live runs and its summary; SWEEP=params/sweeps/temperature-budget.yaml JOBS=1"
 	@echo "make lab      open JupyterLab here"
-	@echo "make test     lint, type check, tests, the notebooks on tiny settings"
+	@echo "make test     lint, type check, tests, the notebooks on tiny settings, on two cores"
+	@echo "make test-all the same with the tests that take longer, and every property case"
 	@echo "make lint     what the pre-commit hooks run"
 	@echo "make doctor   what is usable on this machine, and what is missing"
 	@echo "make lock     pin anew what pyproject.toml asks for; make lock UPGRADE=--upgrade takes the newest of all"
@@ -49,9 +50,16 @@ lint: $(READY)
 check: $(READY)
 	$(BIN)/mypy
 
+# A file stays on one worker, which keeps what its tests share; long files come first, as tests/conftest.py has them.
+PYTEST = $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 test: lint check
 	$(BIN)/ddtree fetch
-	$(BIN)/pytest
+	$(PYTEST)
+
+test-all: lint check
+	$(BIN)/ddtree fetch
+	$(PYTEST) -m ""
 
 doctor: $(READY)
 	$(BIN)/ddtree doctor

@@ -7,6 +7,7 @@ from ddtree.commit import finish_step, plan_commit
 from ddtree.retrieve import compile_retrieve
 from ddtree.tree import DraftTree
 from ddtree.verify import VerifyResult, verify_tree_greedy
+from loops import for_each
 from oracles import emitted, lineage, random_trees
 
 
@@ -36,7 +37,7 @@ def test_last_row_without_drafts_does_not_read_its_neighbour() -> None:
     assert commit.next_root.tolist() == [7, 6]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", range(5))
 def test_path_is_a_lineage_and_tokens_are_what_was_emitted(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tree = random_trees(rng, rows=12, most_nodes=14, vocab=3, spare=1)

@@ -11,8 +11,10 @@ from ddtree.decode import STAGES, Generation, Step, generate
 from ddtree.models.drafter import Drafter
 from ddtree.models.target import Target
 from ddtree.sampling import SamplingParams, target_probs
+from loops import for_each
 from oracles import goodness_of_fit
 from tiny import tiny_drafter, tiny_target
+from wording import names
 
 VOCAB = 8
 PROMPTS = [[5, 1, 3, 2, 7], [6], [1, 2, 3, 4, 5, 6, 7, 1, 2], [4, 4]]
@@ -42,7 +44,7 @@ def greedy_by_hand(target: Target, prompt: Sequence[int], count: int) -> list[in
 # Greedy text
 
 
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_greedy_text_is_that_of_plain_decoding(seed: int) -> None:
     target = tiny_target(VOCAB, seed=seed)
     drafter = tiny_drafter(target, seed=seed + 100)
@@ -68,7 +70,7 @@ def test_drafts_are_accepted_and_save_passes(pair: Pair) -> None:
         assert max(step.accepted for generation in done for step in generation.steps) >= 2
 
 
-@pytest.mark.parametrize("budget", range(1, 13))
+@for_each("budget", range(1, 13))
 def test_greedy_tree_of_any_budget(pair: Pair, budget: int) -> None:
     plain = generate(pair[0], None, PROMPTS, strategy="autoregressive", sampling=GREEDY, max_new_tokens=20)
     tree = generate(*pair, PROMPTS, strategy="tree", sampling=GREEDY, max_new_tokens=20, budget=budget)
@@ -227,19 +229,19 @@ def test_no_prompts_give_no_texts(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"prompts": [[1], []]}, "prompt 1 is empty"),
-        ({"strategy": "beam"}, 'strategy is "beam"'),
-        ({"drafter": None}, 'strategy "tree" needs a drafter'),
-        ({"drafter": None, "strategy": "chain"}, 'strategy "chain" needs a drafter'),
-        ({"max_new_tokens": 0}, "max_new_tokens is 0"),
-        ({"max_new_tokens": [3]}, "max_new_tokens has 1 values for 2 prompts"),
-        ({"sampling": [GREEDY] * 3}, "sampling has 3 values for 2 prompts"),
-        ({"seed": [1, 2, 3]}, "seed has 3 values for 2 prompts"),
-        ({"budget": -1}, "budget is -1"),
-        ({"topk_cap": 0}, "topk_cap is 0"),
-        ({"draft_temperature": 0.0}, "draft_temperature is"),
-        ({"backend": "best"}, 'backend is "best"'),
-        ({"max_new_tokens": 500}, "the model has 256"),
+        ({"prompts": [[1], []]}, "prompt 1"),
+        ({"strategy": "beam"}, "strategy beam"),
+        ({"drafter": None}, "tree drafter"),
+        ({"drafter": None, "strategy": "chain"}, "chain drafter"),
+        ({"max_new_tokens": 0}, "max_new_tokens 0"),
+        ({"max_new_tokens": [3]}, "max_new_tokens 1 2"),
+        ({"sampling": [GREEDY] * 3}, "sampling 3 2"),
+        ({"seed": [1, 2, 3]}, "seed 3 2"),
+        ({"budget": -1}, "budget -1"),
+        ({"topk_cap": 0}, "topk_cap 0"),
+        ({"draft_temperature": 0.0}, "draft_temperature"),
+        ({"backend": "best"}, "backend best"),
+        ({"max_new_tokens": 500}, "256"),
     ],
 )
 def test_argument_out_of_range_is_named(pair: Pair, change: dict, message: str) -> None:
@@ -251,7 +253,7 @@ def test_argument_out_of_range_is_named(pair: Pair, change: dict, message: str) 
         "sampling": GREEDY,
         "max_new_tokens": 4,
     }
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=names(message)):
         generate(**{**arguments, **change})
 
 

@@ -14,7 +14,7 @@ from ddtree.decode import generate
 from ddtree.models.drafter import Drafter
 from ddtree.models.target import Target
 from ddtree.sampling import SamplingParams, target_probs
-from ddtree.verify import BACKENDS, backend_report
+from ddtree.verify import backend_report
 from ddtree.workbook.exactness.goodness_of_fit import Fit, fit, pool
 from tiny import tiny_drafter, tiny_target
 
@@ -31,6 +31,7 @@ STRATEGIES = {
     "tree, resting": {"budget": AutoBudget(RoundCost((0, 4, 8), (10.0, 10.5, 11.0), baseline_ms=3.0))},
     "tree, matched": {"budget": 10, "draft_temperature": "match"},
 }
+SHORT = ("chain", "tree")  # those that are tested where not all are; the others are slow there
 Text = tuple[int, ...]
 Pair = tuple[Target, Drafter]
 
@@ -96,12 +97,20 @@ def texts(pair: Pair, draws: int, **options: object) -> list[list[Text]]:
     return found
 
 
+def slow_unless_short(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    return () if name in SHORT else (pytest.mark.slow,)
+
+
 def run_of(name: str) -> dict[str, object]:
     return {"strategy": name.partition(" ")[0].rstrip(","), **STRATEGIES[name]}
 
 
-@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "fused"], indirect=True)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("strategy", "backend"),
+    [(name, "reference") for name in STRATEGIES]
+    + [pytest.param(name, "sgl", marks=slow_unless_short(name)) for name in STRATEGIES],
+    indirect=["backend"],
+)
 def test_each_request_of_a_mixed_batch_has_its_own_law(pair: Pair, strategy: str, backend: str) -> None:
     draws = 1200 if backend == "reference" else 500
     found = texts(pair, draws, backend=backend, **run_of(strategy))
@@ -128,7 +137,7 @@ def test_a_text_is_drafted_on_where_its_first_round_accepted_a_draft_and_rests_e
     assert kinds == {0, 1}
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [pytest.param(name, marks=slow_unless_short(name)) for name in STRATEGIES])
 def test_texts_that_end_early_have_the_law_of_texts_that_end_early(strategy: str) -> None:
     target = tiny_target(VOCAB, seed=3, eos_ids=[EOS])
     found = texts((target, tiny_drafter(target, seed=4)), 1200, **run_of(strategy))

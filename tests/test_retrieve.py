@@ -5,6 +5,7 @@ import pytest
 import torch
 from ddtree.retrieve import RetrieveTables, compile_retrieve, tree_attention_mask, tree_positions, tree_visibility
 from ddtree.tree import DraftTree, build_tree
+from loops import for_each
 from oracles import children_of, lineage, random_trees
 
 A21 = DraftTree.from_parents([[9, 1, 2, 3, 4]], [[-1, 0, 0, 0, 2]], [[0.0, -1.2, -0.3, -2.0, -0.5]])
@@ -20,7 +21,7 @@ def linked_children(tables: RetrieveTables, row: int, node: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(25))
+@for_each("seed", range(25))
 def test_links_walk_every_tree_as_its_parents_say(seed: int) -> None:
     tree = random_trees(np.random.default_rng(seed), rows=8, most_nodes=17, vocab=40, spare=seed % 3)
     tables = compile_retrieve(tree)
@@ -63,7 +64,7 @@ def test_positions_are_prefix_plus_depth() -> None:
     assert tree_positions(A23, torch.tensor([4])).tolist() == [[4, 5, 5, 6, 6]]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(10))
 def test_node_sees_itself_and_its_ancestors(seed: int) -> None:
     tree = random_trees(np.random.default_rng(seed), rows=6, most_nodes=12, vocab=30, spare=2)
     visible = tree_visibility(tree)

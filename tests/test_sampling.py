@@ -8,6 +8,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from oracles import filtered64, goodness_of_fit
 from torch import Tensor
+from wording import names
 
 RAMP = [2.0, 1.5, 1.0, 0.5]
 RAMP_PROBS = [0.4551, 0.2760, 0.1674, 0.1015]
@@ -112,14 +113,14 @@ def test_minus_infinity_has_probability_zero() -> None:
 def test_row_that_is_not_finite_is_named(poison: float, temperature: float) -> None:
     logits = torch.zeros(3, 4, 5)
     logits[2, 1, 3] = poison
-    with pytest.raises(NonFiniteLogitsError, match="request 2, node 1"):
+    with pytest.raises(NonFiniteLogitsError, match=names("request 2 node 1")):
         target_probs(logits, temperature=temperature)
 
 
 def test_row_with_nothing_possible_is_named() -> None:
     logits = torch.zeros(3, 4, 5)
     logits[1, 3] = -torch.inf
-    with pytest.raises(NonFiniteLogitsError, match="request 1, node 3"):
+    with pytest.raises(NonFiniteLogitsError, match=names("request 1 node 3")):
         target_probs(logits, temperature=1.0)
 
 
@@ -138,14 +139,14 @@ def test_row_with_nothing_possible_is_named() -> None:
     ],
 )
 def test_parameter_out_of_range_is_named(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"^{name} is"):
+    with pytest.raises(ValueError, match=name):
         SamplingParams(**{name: value})
-    with pytest.raises(ValueError, match=f"^{name} is"):
+    with pytest.raises(ValueError, match=name):
         target_probs(torch.zeros(2, 1, 3), **{"temperature": 1.0, name: [0.5 if name != "top_k" else 0, value]})
 
 
 def test_wrong_number_of_values_is_refused() -> None:
-    with pytest.raises(ValueError, match="top_p has 2 values for 3 rows"):
+    with pytest.raises(ValueError, match=names("top_p 2 3")):
         target_probs(torch.zeros(3, 4), temperature=1.0, top_p=[0.5, 0.6])
 
 

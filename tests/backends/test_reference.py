@@ -8,6 +8,7 @@ from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams
 from ddtree.tree import DraftTree
 from torch import Tensor
+from wording import names
 
 FORK = DraftTree.from_parents([[9, 3, 5, 2]], [[-1, 0, 0, 1]], [[0.0, -0.5, -1.0, -0.9]])
 BELOW_ONE = np.nextafter(np.float32(1), np.float32(0))
@@ -77,5 +78,5 @@ def test_sample_names_the_visited_row_that_is_not_finite(temperature: float) -> 
     logits[:, 0, 3] = 100.0
     logits[1, 1, 6] = torch.nan
     coins, finals = torch.full((2, 4), 0.5), torch.full((2,), 0.5)
-    with pytest.raises(NonFiniteLogitsError, match="request 1, node 1"):
+    with pytest.raises(NonFiniteLogitsError, match=names("request 1 node 1")):
         reference.sample(tree, compile_retrieve(tree), logits, [SamplingParams(temperature)] * 2, coins, finals)

@@ -1,4 +1,8 @@
-"""Every notebook in JupyterLab: it runs whole, its controls answer, it is saved whole, and no other host is asked."""
+"""Every notebook in JupyterLab: its controls answer, it is saved whole, and no other host is asked.
+
+One is run there; of the others the outputs of a run without JupyterLab are looked at, and they are run there by slow
+tests.
+"""
 
 import ast
 import math
@@ -7,7 +11,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,7 @@ import pytest
 from ddtree.workbook.params import PARAMS
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import read_result
+from executed import FIGURES, SERVED, TINY, Session
 from lab_driver import (
     CHROMEDRIVER,
     CHROMIUM,
@@ -30,17 +35,12 @@ from lab_driver import (
     wait_until,
 )
 from nbformat.v4 import new_code_cell, new_notebook
-from notebooks.test_notebooks import FIGURES as FIGURES_OF_MODELS
-from notebooks.test_notebooks import TINY
-from notebooks.test_serving_notebook import FIGURES as FIGURES_OF_SERVING
-from notebooks.test_serving_notebook import RECORDED
-from notebooks.test_speed_notebook import FIGURES as FIGURES_OF_SPEED
-from notebooks.test_speed_notebook import TINY as TINY_SPEED
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 from serving_record import write_made_up
 from sweep_folder import write_sweep
+from wording import tells
 
 pytestmark = [
     pytest.mark.browser,
@@ -53,9 +53,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     **{stem: values | ONE_THREAD for stem, values in TINY.items()},
     "04_serving": {"recorded": "outputs/made-up-serving/result.json", "bootstrap": 200, **ONE_THREAD},
     "05_sweep": {"sweep_dir": "outputs/sweeps/made-up", "bootstrap": 200, **ONE_THREAD},
-    "07_speed": TINY_SPEED,
 }
-FIGURES = FIGURES_OF_MODELS | {"04_serving": FIGURES_OF_SERVING, "05_sweep": 7, "07_speed": FIGURES_OF_SPEED}
+RUN_HERE = "01_tree"
 RUN_S = 240  # the longest that a notebook may take
 SHOTS = os.environ.get("DDTREE_SHOTS")  # a folder for pictures of every notebook, for eyes
 
@@ -74,7 +73,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(project_root() / name, root / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
     for name in ("pyproject.toml", "Makefile"):
         shutil.copy2(project_root() / name, root)
-    write_made_up((root / SETTINGS["04_serving"]["recorded"]).parent, RECORDED, jitter=0.05)
+    write_made_up((root / SETTINGS["04_serving"]["recorded"]).parent, SERVED, jitter=0.05)
     write_sweep(root / SETTINGS["05_sweep"]["sweep_dir"], topk_caps=(2, 4), tokens=24)
     for stem in SOURCES:
         type_in(root / "notebooks" / f"{stem}.ipynb", SETTINGS.get(stem, {}))
@@ -116,7 +115,7 @@ def lab(started: tuple[Lab, str]) -> Lab:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A notebook in front of the browser after Run All."""
+    """A notebook in front of the browser, after Run All or as it was executed elsewhere."""
 
     lab: Lab
     stem: str
@@ -134,16 +133,19 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def ran(
-    request: pytest.FixtureRequest, lab: Lab, smollm2: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, lab: Lab, smollm2: Path, session: Session, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Ran]:
-    stem = request.param
-    missing = f"notebooks/{stem}.ipynb needs an entry in TINY and FIGURES of tests/notebooks/test_notebooks.py"
+    stem, run_here = request.param
+    missing = f"notebooks/{stem}.ipynb needs an entry in TINY and FIGURES of tests/executed.py"
     assert stem in SETTINGS and stem in FIGURES, missing  # noqa: PT018
     path = f"notebooks/{stem}.ipynb"
+    if not run_here:
+        path = f"notebooks/{stem}_executed.ipynb"
+        shutil.copy(session.notebook(stem).outcome.executed, lab.server.root / path)
     try:
         with lab.evidence(tmp_path_factory.mktemp(stem)):
             lab.open(path)
-            state = lab.run_all(path, RUN_S)
+            state = lab.run_all(path, RUN_S) if run_here else lab.state(path)
         if SHOTS:
             photograph(lab, stem, Path(SHOTS))
         yield Ran(lab, stem, path, state)
@@ -151,9 +153,19 @@ def ran(
         lab.close(path)
 
 
-every_notebook = pytest.mark.parametrize("ran", SOURCES, indirect=True, scope="module")
-notebooks_with_controls = pytest.mark.parametrize("ran", WITH_CONTROLS, indirect=True, scope="module")
-only_the_tree = pytest.mark.parametrize("ran", ["01_tree"], indirect=True, scope="module")
+def of_notebooks(stems: Iterable[str], *, executed_elsewhere: bool) -> pytest.MarkDecorator:
+    """Every one of `stems` as it is after a run in JupyterLab, which is slow for all but one."""
+    run_here = [
+        pytest.param((stem, True), id=stem, marks=[] if stem == RUN_HERE else pytest.mark.slow) for stem in stems
+    ]
+    elsewhere = [pytest.param((stem, False), id=f"{stem} executed") for stem in stems if stem != RUN_HERE]
+    return pytest.mark.parametrize("ran", run_here + elsewhere * executed_elsewhere, indirect=True, scope="module")
+
+
+shown_notebooks = of_notebooks(SOURCES, executed_elsewhere=True)
+notebooks_run_here = of_notebooks(SOURCES, executed_elsewhere=False)
+notebooks_with_controls = of_notebooks(WITH_CONTROLS, executed_elsewhere=False)
+only_the_tree = of_notebooks([RUN_HERE], executed_elsewhere=False)
 
 
 # What `make lab` opens
@@ -169,7 +181,7 @@ def test_make_lab_shows_the_live_notebook_of_this_project(started: tuple[Lab, st
 
 
 @pytest.mark.model
-@every_notebook
+@notebooks_run_here
 def test_runs_whole_and_writes_its_record(ran: Ran, tmp_path: Path) -> None:
     with ran.lab.evidence(tmp_path):
         assert ran.state["errors"] == []
@@ -182,7 +194,7 @@ def test_runs_whole_and_writes_its_record(ran: Ran, tmp_path: Path) -> None:
 
 
 @pytest.mark.model
-@every_notebook
+@shown_notebooks
 def test_kernel_is_this_python_whatever_the_user_has_installed(ran: Ran) -> None:
     (kernel,) = ran.lab.server.kernels()
     assert Path(kernel.cmdline()[0]).parent == Path(sys.executable).parent
@@ -190,7 +202,7 @@ def test_kernel_is_this_python_whatever_the_user_has_installed(ran: Ran) -> None
 
 
 @pytest.mark.model
-@every_notebook
+@shown_notebooks
 def test_every_figure_is_drawn_and_fits_the_page(ran: Ran, tmp_path: Path) -> None:
     with ran.lab.evidence(tmp_path):
         figures = ran.lab.wait_for_figures(FIGURES[ran.stem])
@@ -205,7 +217,7 @@ def test_every_figure_is_drawn_and_fits_the_page(ran: Ran, tmp_path: Path) -> No
 
 
 @pytest.mark.model
-@every_notebook
+@shown_notebooks
 @pytest.mark.parametrize("theme", ["JupyterLab Dark", "JupyterLab Light"])
 def test_titles_stand_out_from_the_page_in_both_themes(ran: Ran, theme: str, tmp_path: Path) -> None:
     with ran.lab.evidence(tmp_path):
@@ -256,7 +268,7 @@ def change(control: WebElement) -> bool:
 
 
 @pytest.mark.model
-@every_notebook
+@shown_notebooks
 def test_saved_notebook_shows_its_figures_to_a_stranger_without_running(ran: Ran, tmp_path: Path) -> None:
     """A copy that differs by a word is signed by nobody, as one that came by mail."""
     lab = ran.lab
@@ -373,8 +385,8 @@ def at_rest(ran: Ran, tmp_path: Path) -> Tree:
 
 
 def is_at_rest(tree: Tree, odds: float) -> bool:
-    asked = tree.title.startswith("12 drafts offered") and "at T = 1," in tree.title
-    return asked and tree.most_children == 4 and math.isclose(tree.root_odds, odds, rel_tol=1e-3)
+    drawn = tree.most_children == 4 and math.isclose(tree.root_odds, odds, rel_tol=1e-3)
+    return drawn and tells(tree.title, "12 T = 1")
 
 
 @pytest.mark.model
@@ -383,8 +395,9 @@ def is_at_rest(tree: Tree, odds: float) -> bool:
 def test_budget_is_the_number_of_nodes_beside_the_root(ran: Ran, at_rest: Tree, budget: int, tmp_path: Path) -> None:
     with ran.lab.evidence(tmp_path):
         slide(ran.lab, "budget", budget)
-        tree = tree_where(ran.lab, lambda tree: tree.title.startswith(f"{budget} drafts offered"), f"budget {budget}")
-        assert tree.circles == len(tree.nodes) == budget + 1
+        tree = tree_where(ran.lab, lambda tree: tree.circles == budget + 1, f"{budget + 1} nodes")
+        assert len(tree.nodes) == budget + 1
+        assert tells(tree.title, f"{budget} T = 1")
         assert ran.problems() == []
 
 
@@ -405,8 +418,8 @@ def test_cap_bounds_the_children_of_a_node(ran: Ran, at_rest: Tree, cap: int, dr
 def test_target_temperature_is_the_one_of_the_walk(ran: Ran, at_rest: Tree, temperature: float, tmp_path: Path) -> None:
     with ran.lab.evidence(tmp_path):
         slide(ran.lab, "target T", temperature)
-        asked = f"at T = {temperature:g}, then"
-        tree = tree_where(ran.lab, lambda tree: asked in tree.title, asked)
+        asked = f"T = {temperature:g}"
+        tree = tree_where(ran.lab, lambda tree: tells(tree.title, asked), asked)
         assert Counter(tree.nodes) == Counter(at_rest.nodes), "the tree is the drafter's"
         assert ran.problems() == []
 

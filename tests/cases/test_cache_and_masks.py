@@ -15,6 +15,7 @@ from ddtree.retrieve import compile_retrieve, tree_attention_mask
 from ddtree.sampling import SamplingParams
 from ddtree.tree import DraftTree
 from ddtree.verify import verify_tree_greedy
+from loops import for_each
 from tiny import SIZES, DigitTokenizer, tiny_drafter, tiny_target
 from torch import Tensor
 from transformers import (
@@ -29,6 +30,7 @@ from transformers import (
     Qwen3NextConfig,
     T5Config,
 )
+from wording import names
 
 NEAR = {"rtol": 0.0, "atol": 1e-5}
 
@@ -57,7 +59,7 @@ def test_b01_seven_of_nine_tokens_are_kept_without_crop() -> None:
     assert cache.get_seq_length() == 7
     assert cache.row(0)[0, 0, 0, :, 0].tolist() == list(range(7))
     for argument in (7, -2, 0):
-        with pytest.raises(NotImplementedError, match="RowCache"):
+        with pytest.raises(NotImplementedError, match=names("RowCache")):
             cache.crop(argument)
     assert cache.get_seq_length() == 7
 
@@ -67,9 +69,9 @@ UNSUPPORTED: dict[str, tuple[PreTrainedConfig, str]] = {
     "b02 sliding layers among full ones": (Gemma3TextConfig(), "sliding"),
     "b02 sliding layers with sinks": (GptOssConfig(), "sliding"),
     "b02 chunked layers": (Llama4TextConfig(), "chunked"),
-    "b07 recurrent": (MambaConfig(), "recurrent kind mamba"),
-    "b07 hybrid": (Qwen3NextConfig(), "recurrent kind qwen3_next"),
-    "encoder and decoder": (T5Config(), "kind t5; .* decoder-only language model"),
+    "b07 recurrent": (MambaConfig(), "mamba"),
+    "b07 hybrid": (Qwen3NextConfig(), "qwen3_next"),
+    "encoder and decoder": (T5Config(), "t5"),
 }
 
 
@@ -93,7 +95,7 @@ def test_b02_b07_target_is_refused_from_its_config_alone(
 
 def test_config_of_no_known_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "of my own"}')
-    with pytest.raises(ValueError, match=r"config\.json does not describe a model that transformers knows"):
+    with pytest.raises(ValueError, match=names("config.json")):
         load_pair(str(tmp_path), str(tmp_path), dtype="float32")
 
 
@@ -102,7 +104,7 @@ def test_auto_drafter_of_an_unknown_target_fetches_nothing(monkeypatch: pytest.M
         raise AssertionError("no target must be fetched")
 
     monkeypatch.setattr(zoo, "fetch", unreachable)
-    with pytest.raises(ValueError, match='drafter is "auto"'):
+    with pytest.raises(ValueError, match=names("drafter auto")):
         load_pair("org/name", dtype="float32")
 
 
@@ -120,7 +122,7 @@ def test_b04_mask_of_five_nodes_hides_what_it_should(attention: str) -> None:
     assert mask.unique().tolist() == [torch.finfo(torch.float32).min, 0.0]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_b05_blocks_of_16_and_single_tokens_agree_in_float32(seed: int) -> None:
     """Order of summation moves a float32 logit by some 1e-6, so the likeliest token differs at an exact tie alone."""
     torch.manual_seed(seed)

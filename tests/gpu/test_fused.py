@@ -13,8 +13,10 @@ from ddtree.retrieve import RetrieveTables, compile_retrieve
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams
 from ddtree.tree import DraftTree
 from ddtree.verify import VerifyResult, backend_report, sample_tree, verify_tree
+from loops import for_each
 from oracles import children_of, emitted, filtered64, random_trees
 from torch import Tensor
+from wording import names
 
 pytestmark = [
     pytest.mark.gpu,
@@ -130,7 +132,7 @@ def test_it_proved_itself_and_is_what_auto_takes() -> None:
     assert resolve("auto", torch.device("cuda")) == "fused"
 
 
-@pytest.mark.parametrize("seed", range(BATCHES))
+@for_each("seed", range(BATCHES))
 def test_random_trees_give_the_reference_tokens(seed: int) -> None:
     tree, logits, coins, finals = random_case(seed, BATCH, VOCABS[seed % 5])
     logits = logits.to((torch.float32, torch.bfloat16, torch.float16)[seed % 3])
@@ -149,7 +151,7 @@ def test_real_vocabularies(vocab: int, dtype: torch.dtype) -> None:
     assert ties <= 1
 
 
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_from_probabilities_coins_on_the_running_sums_agree(seed: int) -> None:
     """Rows and coins in eighths: most coins are ties, zero included, and sums are exact."""
     rng = np.random.default_rng(seed)
@@ -265,7 +267,7 @@ def test_row_that_is_no_distribution_is_named() -> None:
     logits[:, 0, 3] = 50.0
     logits[1, 1, 377] = torch.nan
     coins, finals = torch.full((2, 2), 0.5, device="cuda"), torch.full((2,), 0.5, device="cuda")
-    with pytest.raises(NonFiniteLogitsError, match="request 1, node 1"):
+    with pytest.raises(NonFiniteLogitsError, match=names("request 1 node 1")):
         sample_tree(tree, tables, logits, SamplingParams(top_k=40), coins, finals, backend="fused")
 
 

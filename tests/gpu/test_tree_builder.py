@@ -7,6 +7,7 @@ import pytest
 import torch
 from ddtree.retrieve import RetrieveTables, compile_retrieve, tree_attention_mask, tree_positions
 from ddtree.tree import DraftTree, build_tree
+from loops import for_each
 from oracles import heap_prefixes, log_softmax64, prefixes_of, random_trees
 from torch import Tensor
 
@@ -107,7 +108,7 @@ def test_links_and_masks_of_built_trees_are_those_of_a_cpu(budget: int) -> None:
     same_links_and_masks(tree, torch.arange(BATCH) * 333)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_links_and_masks_of_trees_by_hand_are_those_of_a_cpu(seed: int) -> None:
     """Siblings stand in no order, some weigh the same, and every other batch has padding."""
     tree = random_trees(np.random.default_rng(seed), 50, most_nodes=5 + 6 * seed, vocab=500, spare=seed % 2)

@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ddtree.models.download_cache import MANIFEST, CacheError, cache_folder, corruption, get_or_create, sha256
 from platformdirs import user_cache_path
 from safetensors import SafetensorError
+from wording import names, tells
 
 # Both processes are ready before either fills, and a fill takes a while, so that they do meet.
 FILL_SLOWLY = """
@@ -105,9 +107,9 @@ def test_killed_fill_leaves_no_entry_and_no_lock(root: Path) -> None:
 
 def test_root_that_cannot_be_written_names_the_variable(root: Path) -> None:
     root.write_text("a file where the folder should be")  # a read-only folder would not stop the root user
-    with pytest.raises(OSError, match="set DDTREE_CACHE to another folder") as caught:
+    with pytest.raises(OSError, match=names("DDTREE_CACHE")) as caught:
         get_or_create("model", never)
-    assert str(caught.value).startswith(f"the model cache {root} cannot be written (")
+    assert tells(caught.value, str(root))
 
 
 def test_failure_of_the_source_is_not_blamed_on_the_cache(root: Path, tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_full_or_read_only_disk_during_a_fill_is_named(root: Path, full: OSError
     def fail(folder: Path) -> None:
         raise full
 
-    with pytest.raises(CacheError, match=rf"the model cache {root} cannot be written \(.*{full.strerror}\); free some"):
+    with pytest.raises(CacheError, match=names(f"{root} {full.strerror}")):
         get_or_create("model", fail)
     assert entries(root) == []
 
@@ -140,7 +142,7 @@ def test_full_disk_told_by_safetensors_is_a_full_disk(root: Path) -> None:
     def fail(folder: Path) -> None:
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    with pytest.raises(CacheError, match="free some space or set DDTREE_CACHE"):
+    with pytest.raises(CacheError, match=names("DDTREE_CACHE")):
         get_or_create("model", fail)
 
 
@@ -157,20 +159,22 @@ def test_manifest_holds_size_and_digest_of_every_file(root: Path) -> None:
     assert manifest == {"files": {"sub/abc": {"size": 3, "sha256": digest}}}
 
 
-DAMAGES = {
-    "weights has 4 bytes, expected 11": lambda entry: (entry / "weights").write_text("half"),
-    "weights is missing": lambda entry: (entry / "weights").unlink(),
-    "it has no manifest": lambda entry: (entry / MANIFEST).unlink(),
-    "its manifest cannot be read": lambda entry: (entry / MANIFEST).write_text('{"files": {"weights": 3}}'),
-}
-
-
-@pytest.mark.parametrize("sentence", DAMAGES)
-def test_damaged_entry_is_said_and_filled_again(root: Path, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("named", "spoil"),
+    [
+        ("weights 4 11", lambda entry: (entry / "weights").write_text("half")),
+        ("weights", lambda entry: (entry / "weights").unlink()),
+        ("manifest", lambda entry: (entry / MANIFEST).unlink()),
+        ("manifest", lambda entry: (entry / MANIFEST).write_text('{"files": {"weights": 3}}')),
+    ],
+)
+def test_damaged_entry_is_said_and_filled_again(
+    root: Path, named: str, spoil: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
     entry = get_or_create("model", write)
-    DAMAGES[sentence](entry)
+    spoil(entry)
     assert get_or_create("model", write) == entry
-    assert capsys.readouterr().out == f"the cache entry {entry} is damaged: {sentence}; it is fetched again.\n"
+    assert tells(capsys.readouterr().out, f"{entry} {named}")
     assert (entry / "weights").read_text() == "all of them"
     assert corruption(entry, hashes=True) is None
     assert entries(root) == ["model"]
@@ -183,7 +187,7 @@ def test_other_contents_of_the_same_size_are_found_by_hashes(root: Path, capsys:
     assert get_or_create("model", never) == entry, "sizes alone are compared at a load"
     get_or_create("model", write, hashes=True)
     assert (entry / "weights").read_text() == "all of them"
-    assert "is damaged: weights has sha256 " in capsys.readouterr().out
+    assert tells(capsys.readouterr().out, "weights sha256")
 
 
 def test_damaged_entry_stays_until_its_fill_succeeds(root: Path) -> None:
@@ -195,7 +199,7 @@ def test_damaged_entry_stays_until_its_fill_succeeds(root: Path) -> None:
 
     with pytest.raises(RuntimeError, match="the network went away"):
         get_or_create("model", fail)
-    assert corruption(entry) == "weights has 4 bytes, expected 11", "still known as damaged"
+    assert tells(corruption(entry), "weights 4 11"), "still known as damaged"
     assert entries(root) == ["model"]
 
 
@@ -207,7 +211,7 @@ def test_two_processes_at_once_refill_once(root: Path, tmp_path: Path) -> None:
     ]
     printed = [process.communicate(timeout=60)[0] for process in both]
     assert [text.splitlines()[-1] for text in printed] == ["all of them"] * 2
-    assert sum("is damaged" in text for text in printed) == 1
+    assert sum("damaged" in text for text in printed) == 1
     assert len((tmp_path / "fills").read_text().split()) == 1
     assert entries(root) == ["model"]
 

@@ -5,6 +5,7 @@ import torch
 from ddtree.models.drafter import Drafter
 from tiny import FEATURE_LAYERS, HIDDEN, tiny_drafter, tiny_target
 from torch import Tensor
+from wording import names
 
 NEAR = {"rtol": 0, "atol": 1e-5}
 WIDTH = len(FEATURE_LAYERS) * HIDDEN
@@ -168,7 +169,7 @@ def test_room_is_enough_when_a_short_row_catches_up_beside_a_long_one(drafter: D
 @pytest.mark.parametrize("depth", [4, 7, -1])
 def test_depth_beyond_the_block_is_refused(drafter: Drafter, depth: int) -> None:
     assert drafter.depth == 3
-    with pytest.raises(ValueError, match=f"depth is {depth}; a drafter of block size 4 drafts at most 3"):
+    with pytest.raises(ValueError, match=names(f"depth {depth} 4 3")):
         at_once(drafter, context(0, 4), 7, depth)
 
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 from ddtree.models.kv_cache import RowCache
+from loops import for_each
 from torch import Tensor
+from wording import names
 
 LAYERS, HEADS, DIM = 2, 2, 3
 
@@ -67,7 +69,7 @@ def keep(cache: RowCache, lists: Lists, paths: list[list[int]]) -> None:
         row += [passed[node] for node in path]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
 def test_random_life_equals_lists(batch_size: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -148,12 +150,12 @@ def test_pass_that_does_not_fit_is_refused(batch_size: int) -> None:
     append(cache, lists, [[1, 2, 3]] * batch_size)
     advance(cache, lists, [3] * batch_size)
     append(cache, lists, [[4, 5]] * batch_size)
-    with pytest.raises(ValueError, match="room for 5 tokens a row; this pass would need 6"):
+    with pytest.raises(ValueError, match=names("5 6")):
         append(cache, lists, [[4, 5, 6]] * batch_size)
 
 
 def test_empty_cache_has_no_rows_to_show() -> None:
     cache, _ = new(2)
     assert cache.get_seq_length() == 0
-    with pytest.raises(ValueError, match="no pass has written to it yet"):
+    with pytest.raises(ValueError, match=names("pass")):
         cache.row(0)

@@ -12,6 +12,7 @@ from oracles import lineage, random_lists
 from tiny import FEATURE_LAYERS, HIDDEN, DigitTokenizer, tiny_llama, tiny_target
 from torch import Tensor
 from transformers import GemmaConfig, LlamaConfig, MistralConfig
+from wording import names
 
 PROMPTS = [[5, 9, 33, 2, 17], [60], [1, 2, 3, 4, 5, 6, 7, 8, 9]]
 NEAR = {"rtol": 0, "atol": 1e-5}
@@ -153,19 +154,19 @@ def test_target_without_feature_layers_gives_features_of_width_zero() -> None:
 
 
 def test_text_beyond_the_models_positions_is_refused() -> None:
-    with pytest.raises(ValueError, match="a prompt of 9 tokens and 300 more need 309 positions; the model has 256"):
+    with pytest.raises(ValueError, match=names("9 300 309 256")):
         tiny_target().open(PROMPTS, room=300)
 
 
 def test_tree_beyond_the_room_asked_for_is_refused() -> None:
     session = tiny_target().open(PROMPTS[:1], room=3)
     tree = trees_on(np.random.default_rng(0), [17], nodes=9)
-    with pytest.raises(ValueError, match="room for 8 tokens a row"):
+    with pytest.raises(ValueError, match=names("8")):
         session.verify(tree)
 
 
 def test_feature_layer_the_model_does_not_have_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"feature layers are \[0, 2\]; the target has layers 0\.\.1"):
+    with pytest.raises(ValueError, match=names("[0, 2] 0..1")):
         Target(tiny_llama(), DigitTokenizer(), eos_ids=[], feature_layers=[0, 2])
 
 

@@ -1,44 +1,23 @@
 """The notebooks as they are committed, and run whole on tiny settings: record, report, figures and printed lines."""
 
 import ast
-import contextlib
-import io
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pandas as pd
 import pytest
-from ddtree.workbook.params import PARAMS, NotebookParams
+from ddtree.workbook.params import PARAMS
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import read_result
-from ddtree.workbook.report.run_info import PLOTLY
-from ddtree.workbook.runner import RunOutcome, run_notebook
+from executed import FIGURES, THREADS, Executed, Session
+from wording import tells
 
 NOTEBOOKS = sorted((project_root() / "notebooks").glob("*.ipynb"))
 MOST_LINES = 25  # of a code cell; the list of parameters is as long as it is
 
-TINY: dict[str, dict[str, Any]] = {
-    "01_tree": {"skip_tokens": 4, "budget": 8},
-    "02_kernel": {"skip_tokens": 4, "budget": 8, "law_draws": 2000},
-    "03_live": {
-        "prompts": ["Explain in three sentences why the sky is blue.", "Give me five tips for a job interview."],
-        "temperatures": [0.0, 1.0],
-        "budget": 8,
-        "extra_budgets": [4, "auto"],
-        "max_new_tokens": 8,
-        "bootstrap": 100,
-        "regression_prompts": 1,
-        "regression_tokens": 8,
-        "diversity_samples": 2,
-        "diversity_tokens": 12,
-    },
-}
-FIGURES = {"01_tree": 3, "02_kernel": 1, "03_live": 7}
 FACTS = {"model", "drafter", "dtype", "device", "attention", "packed_linears", "block_size"}
 
 
@@ -93,79 +72,52 @@ def test_each_parameter_has_a_type_and_a_comment(committed: nbformat.NotebookNod
 # Run whole
 
 
-@dataclass(frozen=True)
-class Done:
-    stem: str
-    params: NotebookParams
-    outcome: RunOutcome
-    printed: str
-
-    @property
-    def metrics(self) -> dict[str, Any]:
-        return read_result(self.outcome.result)["metrics"]
-
-
-def run(stem: str, out_dir: Path) -> Done:
-    params = PARAMS[stem].from_mapping({**TINY[stem], "threads": 2, "out_dir": str(out_dir)})
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        outcome = run_notebook(project_root() / "notebooks" / f"{stem}.ipynb", params, out_dir)
-    return Done(stem, params, outcome, printed.getvalue())
+@pytest.fixture(scope="module")
+def tree(smollm2: Path, session: Session) -> Executed:
+    return session.notebook("01_tree")
 
 
 @pytest.fixture(scope="module")
-def tree(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    return run("01_tree", tmp_path_factory.mktemp("tree"))
+def kernel(smollm2: Path, session: Session) -> Executed:
+    return session.notebook("02_kernel")
 
 
 @pytest.fixture(scope="module")
-def kernel(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    return run("02_kernel", tmp_path_factory.mktemp("kernel"))
-
-
-@pytest.fixture(scope="module")
-def live(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    return run("03_live", tmp_path_factory.mktemp("live"))
+def live(smollm2: Path, session: Session) -> Executed:
+    return session.notebook("03_live")
 
 
 @pytest.fixture(params=["tree", "kernel", "live"])
-def done(request: pytest.FixtureRequest) -> Done:
+def done(request: pytest.FixtureRequest) -> Executed:
     return request.getfixturevalue(request.param)
 
 
 @pytest.mark.model
-def test_run_succeeds_and_its_record_is_whole(done: Done) -> None:
-    assert done.outcome.failure == ""
+def test_run_succeeds_and_its_record_is_whole(done: Executed) -> None:
     record = read_result(done.outcome.result)
     assert record["notebook"] == done.stem
     assert record["params"] == done.params.to_plain()
-    assert record["environment"]["torch_threads"] == 2
+    assert record["environment"]["torch_threads"] == THREADS
     assert record["environment"]["packages"]["ddtree"]
     assert record["wall_s"] > 0
     assert set(record["metrics"]["pair"]) == FACTS
 
 
 @pytest.mark.model
-def test_report_has_every_figure_of_the_notebook(done: Done) -> None:
-    executed = nbformat.read(done.outcome.executed, as_version=4)
-    outputs = [output for cell in code_cells(executed) for output in cell.outputs]
-    drawn = [output for output in outputs if PLOTLY in output.get("data", {})]
-    assert len(drawn) == FIGURES[done.stem]
-    report = done.outcome.report.read_text(encoding="utf-8")
-    assert report.count('<figure class="plot">') == len(drawn)
-    assert "This run failed" not in report
-    assert not [output for output in outputs if output.get("name") == "stderr"], "no warning reaches the reader"
+def test_report_has_every_figure_of_the_notebook(done: Executed) -> None:
+    assert len(done.figures) == FIGURES[done.stem]
+    assert done.report.count('<figure class="plot">') == len(done.figures)
 
 
 @pytest.mark.model
-def test_lines_are_printed_as_they_come(done: Done) -> None:
+def test_lines_are_printed_as_they_come(done: Executed) -> None:
     assert "python 3." in done.printed
-    assert ", 2 threads; GPU: " in done.printed
+    assert tells(done.printed, f"{THREADS} GPU")
     assert done.printed.rstrip().endswith(str(done.outcome.result))
 
 
 @pytest.mark.model
-def test_tree_record(tree: Done) -> None:
+def test_tree_record(tree: Executed) -> None:
     metrics = tree.metrics
     assert metrics["tree_size"] == 9
     assert 1 <= metrics["deepest"] <= 7
@@ -174,17 +126,17 @@ def test_tree_record(tree: Done) -> None:
 
 
 @pytest.mark.model
-def test_kernel_record(kernel: Done) -> None:
+def test_kernel_record(kernel: Executed) -> None:
     metrics = kernel.metrics
     assert metrics["walk_equals_backend"] is True
     assert [len(path) - 1 for path in metrics["path"]] == metrics["accepted"]
     assert [path[0] for path in metrics["path"]] == [0, 0]
     assert {backend["backend"]: backend["usable"] for backend in metrics["backends"]}["reference"] is True
-    assert "KV kept after the commit: exactly the rows of the accepted path, both requests" in kernel.printed
+    assert tells(kernel.printed, "KV path")
 
 
 @pytest.mark.model
-def test_kernel_laws(kernel: Done) -> None:
+def test_kernel_laws(kernel: Executed) -> None:
     laws = kernel.metrics["laws"]
     assert (laws["tested"], laws["draws_of_each"], laws["rejected"]) == (144, 2000, 0)
     assert (laws["controls_run"], laws["controls_rejected"]) == (5, 5)
@@ -192,11 +144,11 @@ def test_kernel_laws(kernel: Done) -> None:
     assert 0 < laws["worst_total_variation"] < 1
     assert len(laws["rows"]) == 144 + 5 * 3
     assert {row["law"] for row in laws["rows"]} == {"first token", "second token", "drafts accepted"}
-    assert "every test passes, every negative control is rejected" in kernel.printed
+    assert tells(kernel.printed, "test control rejected")
 
 
 @pytest.mark.model
-def test_live_speedup_and_overhead(live: Done) -> None:
+def test_live_speedup_and_overhead(live: Executed) -> None:
     metrics = live.metrics
     everywhere = {"autoregressive", "chain", "tree 8/4"}
     labels = {"0": everywhere, "1": everywhere | {"tree 4/4", "tree auto/4"}}
@@ -213,7 +165,7 @@ def test_live_speedup_and_overhead(live: Done) -> None:
 
 
 @pytest.mark.model
-def test_live_sameness_and_diversity(live: Done) -> None:
+def test_live_sameness_and_diversity(live: Executed) -> None:
     metrics = live.metrics
     assert metrics["greedy_equal_float32"] is True
     assert [(row["prompt"], row["strategy"], row["tokens"]) for row in metrics["greedy_near_ties"]] == [
@@ -227,7 +179,7 @@ def test_live_sameness_and_diversity(live: Done) -> None:
 
 
 @pytest.mark.model
-def test_live_calibration(live: Done) -> None:
+def test_live_calibration(live: Executed) -> None:
     lengths = {row["temperature"]: row for row in live.metrics["acceptance_lengths"]}
     assert set(lengths) == {0, 1}
     assert lengths[0]["target"] == pytest.approx(lengths[0]["measured"])
@@ -239,7 +191,7 @@ def test_live_calibration(live: Done) -> None:
 
 
 @pytest.mark.model
-def test_live_traces_agree_with_the_summary(live: Done) -> None:
+def test_live_traces_agree_with_the_summary(live: Executed) -> None:
     lines = (live.outcome.result.parent / "generations.jsonl").read_text(encoding="utf-8").splitlines()
     generations = pd.DataFrame([json.loads(line) for line in lines])
     rounds = pd.read_parquet(live.outcome.result.parent / "rounds.parquet")
@@ -250,10 +202,8 @@ def test_live_traces_agree_with_the_summary(live: Done) -> None:
     assert (generations.groupby(keys)["tokens"].sum() == expected["tokens"]).all()
     assert (rounds.groupby(keys).size() == expected["rounds"]).all()
     assert (rounds.groupby(keys)["emitted"].sum() == expected["tokens"]).all()
-    assert [line.split(" · ")[0] for line in live.printed.splitlines() if line.startswith("prompt ")] == [
-        "prompt 1 of 2",
-        "prompt 2 of 2",
-    ]
+    lines = [line for line in live.printed.splitlines() if line.startswith("prompt ")]
+    assert [tells(line, f"prompt {done} 2") for done, line in enumerate(lines, start=1)] == [True, True]
 
 
 # Wrong parameters
@@ -264,7 +214,7 @@ def test_plain_papermill_with_a_misspelling_fails_before_a_model_loads(tmp_path:
     command = [sys.executable, "-m", "papermill", "notebooks/03_live.ipynb", str(out), "-p", "temprature", "0.5"]
     finished = subprocess.run(command, cwd=project_root(), capture_output=True, text=True, check=False)
     assert finished.returncode != 0
-    assert "unknown parameter 'temprature'; did you mean 'temperatures'?" in finished.stderr
+    assert tells(finished.stderr, "temprature temperatures")
     executed = nbformat.read(out, as_version=4)
     ran = [cell.source for cell in code_cells(executed) if cell.execution_count is not None]
     assert any("LiveParams.check" in source for source in ran)

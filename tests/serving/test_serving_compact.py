@@ -4,6 +4,8 @@ import pytest
 import torch
 from ddtree.kernels.round_ops import compact, compact_on_device, row_moves
 from interpreted import printed_by
+from loops import for_each
+from wording import names
 
 
 def a_round(seed: int, bs: int = 6, q: int = 9, depth: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
@@ -29,7 +31,7 @@ def fresh(buffer: torch.Tensor, slots: torch.Tensor, path: torch.Tensor) -> torc
     return right
 
 
-@pytest.mark.parametrize("seed", range(8))
+@for_each("seed", range(8))
 def test_rows_are_those_of_a_fresh_gather(seed: int) -> None:
     slots, path = a_round(seed)
     buffers = [torch.randn(60, 2, 4), torch.randn(60, 2, 4)]
@@ -47,7 +49,7 @@ def test_padding_stays_where_it_is() -> None:
 
 def test_rows_of_no_whole_words_are_refused() -> None:
     pytest.importorskip("triton")
-    with pytest.raises(ValueError, match="row has 12 bytes"):
+    with pytest.raises(ValueError, match=names("12")):
         compact_on_device(torch.zeros(2, dtype=torch.uint64), 12, *a_round(0))
 
 

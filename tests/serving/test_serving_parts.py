@@ -23,6 +23,7 @@ from ddtree.serving.sampler import (
 from ddtree.serving.tree_drafter import TreeDrafter
 from ddtree.tree import build_tree
 from ddtree.verify import BackendStatus, BackendUnavailableError
+from wording import names
 
 
 def report(monkeypatch: pytest.MonkeyPatch, **usable: bool) -> None:
@@ -40,9 +41,9 @@ def test_auto_takes_the_best_that_proved_itself(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_server_that_cannot_sample_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     report(monkeypatch, fused=False, sgl=False, reference=True)
-    with pytest.raises(BackendUnavailableError, match=r"fused reason.*does not start"):
+    with pytest.raises(BackendUnavailableError, match=names("fused reason")):
         choose_backend("auto", "cuda")
-    with pytest.raises(BackendUnavailableError, match='"sgl" gives no sampling kernel'):
+    with pytest.raises(BackendUnavailableError, match=names("sgl")):
         choose_backend("sgl", "cuda")
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from ddtree.serving.validation import check_arguments, check_block_size, check_model, request_problem
+from wording import names, tells
 
 SERVED: dict[str, Any] = {
     "device": "cuda", "tp_size": 1, "pp_size": 1, "dp_size": 1, "ep_size": 1, "page_size": 1,
@@ -40,16 +41,16 @@ def test_the_served_arguments_pass() -> None:
     ],
 )  # fmt: skip
 def test_one_argument_out_of_what_is_served_is_refused_by_name(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=rf"does not serve with {name} {value!r}: .+"):
+    with pytest.raises(ValueError, match=names(f"{name} {value!r}")):
         check_arguments(arguments(**{name: value}), TRITON)
 
 
 def test_attention_without_a_tree_mask_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"prefill attention 'fa3'.*--attention-backend triton"):
+    with pytest.raises(ValueError, match=names("prefill fa3 --attention-backend triton")):
         check_arguments(arguments(), ("fa3", "triton"))
-    with pytest.raises(ValueError, match="decode attention 'flashinfer'"):
+    with pytest.raises(ValueError, match=names("decode flashinfer")):
         check_arguments(arguments(), ("triton", "flashinfer"))
-    with pytest.raises(ValueError, match="draft attention 'fa3'"):
+    with pytest.raises(ValueError, match=names("draft fa3")):
         check_arguments(arguments(speculative_draft_attention_backend="fa3"), TRITON)
 
 
@@ -68,7 +69,7 @@ def test_a_full_attention_model_passes() -> None:
 @pytest.mark.parametrize(
     ("refused", "told"),
     [
-        (model("MLA"), "attention is MLA"),
+        (model("MLA"), "MLA"),
         (model(sliding_window=4096), "sliding window"),
         (model(layer_types=["full_attention", "sliding_attention"]), "sliding window"),
         (model(linear_num_key_heads=16), "recurrent state"),
@@ -82,11 +83,11 @@ def test_a_model_whose_cache_is_not_rows_of_tokens_is_refused(refused: Any, told
 
 def test_the_tree_is_at_least_as_wide_as_the_block() -> None:
     assert check_block_size(8, 8, "folder") == 8
-    with pytest.raises(ValueError, match=r"the tree has 6 nodes .* fewer than the 7 drafts"):
+    with pytest.raises(ValueError, match=names("6 7")):
         check_block_size(8, 7, "folder")
-    with pytest.raises(ValueError, match="folder names no block_size"):
+    with pytest.raises(ValueError, match=names("block_size")):
         check_block_size(None, 17, "folder")
-    with pytest.raises(ValueError, match="block_size 1"):
+    with pytest.raises(ValueError, match=names("block_size 1")):
         check_block_size(1, 17, "folder")
 
 
@@ -108,17 +109,17 @@ def test_min_p_seed_and_bias_are_served() -> None:
     ("refused", "told"),
     [
         (request(return_logprob=True), "logprobs"),
-        (request(return_hidden_states=True), "hidden states"),
+        (request(return_hidden_states=True), "return_hidden_states"),
         (request(custom_logit_processor="x"), "custom_logit_processor"),
         (request({"json_schema": "{}"}), "json_schema"),
         (request({"regex": "a+"}), "regex"),
         (request({"ebnf": "root"}), "ebnf"),
         (request({"structural_tag": "t"}), "structural_tag"),
-        (request({"frequency_penalty": 0.5}), "frequency_penalty is 0.5"),
-        (request({"presence_penalty": -1.0}), "presence_penalty is -1.0"),
-        (request({"repetition_penalty": 1.1}), "repetition_penalty is 1.1"),
-        (request({"min_new_tokens": 4}), "min_new_tokens is 4"),
+        (request({"frequency_penalty": 0.5}), "frequency_penalty 0.5"),
+        (request({"presence_penalty": -1.0}), "presence_penalty -1.0"),
+        (request({"repetition_penalty": 1.1}), "repetition_penalty 1.1"),
+        (request({"min_new_tokens": 4}), "min_new_tokens 4"),
     ],
 )
 def test_what_would_differ_from_node_to_node_is_refused(refused: Any, told: str) -> None:
-    assert told in (request_problem(refused) or "")
+    assert tells(request_problem(refused), told)

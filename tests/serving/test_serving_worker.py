@@ -14,6 +14,7 @@ import torch
 import toy_sglang as toy
 from scipy.stats import chisquare
 from toy_server import ALL, one_by_one, over_toys, request, sampling_info, started
+from wording import names
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_min_p_and_bias_hold_at_every_token(worker_module: Any, monkeypatch: pyt
 
 
 def test_a_tree_narrower_than_the_block_does_not_start(worker_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="fewer than the 3 drafts"):
+    with pytest.raises(ValueError, match=names("3")):
         started(worker_module, monkeypatch, 3, 1)
 
 
@@ -163,5 +164,5 @@ def test_graphs_of_another_width_are_an_error(worker_module: Any, monkeypatch: p
     worker.draft_model_runner.decode_cuda_graph_runner = SimpleNamespace(captured_req_width=toy.BLOCK)
     worker.init_cuda_graphs()
     worker.model_runner.decode_cuda_graph_runner = SimpleNamespace(captured_req_width=toy.BLOCK)
-    with pytest.raises(RuntimeError, match="verify graphs are 4 tokens a request wide; they must be 9"):
+    with pytest.raises(RuntimeError, match=names("verify graphs 4 9")):
         worker.init_cuda_graphs()

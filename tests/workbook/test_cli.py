@@ -19,6 +19,7 @@ from ddtree.workbook.runner import own_sockets
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from papermill.exceptions import PapermillExecutionError
 from typer.testing import CliRunner, Result
+from wording import banner, tells
 
 CHECK = """
 import os
@@ -64,11 +65,8 @@ def test_run_gives_notebook_result_and_report(project: Path) -> None:
     done = ddtree("run", "01_tree", "-f", "params/quick.yaml", "-p", "temperature=0.0")
     assert done.exit_code == 0, done.output
     out = project / "outputs" / "tree-quick"
-    assert done.stdout.splitlines()[-3:] == [
-        "notebook  outputs/tree-quick/executed.ipynb",
-        "result    outputs/tree-quick/result.json",
-        "report    outputs/tree-quick/report.html",
-    ]
+    paths = [f"outputs/tree-quick/{name}" for name in ("executed.ipynb", "result.json", "report.html")]
+    assert [line.split()[-1] for line in done.stdout.splitlines()[-3:]] == paths
     assert f"live 0 in {project}" in done.stdout
     assert "DDTREE_LIVE" not in os.environ
     expected = {**TreeParams.defaults(), "budget": 5, "temperature": 0.0, "out_dir": "outputs/tree-quick"}
@@ -87,8 +85,8 @@ def test_failed_run_keeps_its_report_and_no_old_result(project: Path) -> None:
     (out / "result.json").write_text(json.dumps({"schema": 1}))
     done = ddtree("run", "notebooks/01_tree.ipynb", "-p", "prompt=fail", "-o", "elsewhere")
     assert done.exit_code == 1
-    assert "cell 5 raised RuntimeError: as asked" in done.stderr
-    assert "result    none" in done.stdout
+    assert tells(done.stderr, "cell 5 RuntimeError: as asked")
+    assert tells(done.stdout, "result none")
     assert not (out / "result.json").exists()
     assert "RuntimeError" in (out / "report.html").read_text()
 
@@ -97,21 +95,21 @@ def test_report_of_a_dead_kernel_says_so(project: Path) -> None:
     done = ddtree("run", "01_tree", "-p", "prompt=die", "-o", "elsewhere")
     assert done.exit_code == 1
     assert "DeadKernelError" in done.stderr
-    assert "<strong>This run failed:</strong>\nDeadKernelError" in (project / "elsewhere" / "report.html").read_text()
+    assert tells(banner((project / "elsewhere" / "report.html").read_text()), "DeadKernelError")
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["01_tree", "-p", "budgte=3"], "unknown parameter 'budgte'; did you mean 'budget'?"),
-        (["01_tree", "-p", "budget=1025"], "budget is 1025"),
-        (["01_tree", "-p", "temperature=1e-6"], "write 1.0e-6"),
-        (["01_tree", "-p", "budget"], "name=value is needed"),
-        (["01_tree", "-p", "budget=[1"], "budget is '[1', which is not valid YAML"),
-        (["01_tree", "-f", "absent.yaml"], "absent.yaml cannot be read"),
-        (["01_tree", "-f", "empty.yaml"], "empty.yaml holds no values"),
-        (["01_trie"], "did you mean 01_tree?"),
-        (["other.ipynb"], "other has no checked parameters"),
+        (["01_tree", "-p", "budgte=3"], "budgte budget"),
+        (["01_tree", "-p", "budget=1025"], "budget 1025"),
+        (["01_tree", "-p", "temperature=1e-6"], "temperature 1e-6 1.0e-6"),
+        (["01_tree", "-p", "budget"], "name=value"),
+        (["01_tree", "-p", "budget=[1"], "budget [1"),
+        (["01_tree", "-f", "absent.yaml"], "absent.yaml"),
+        (["01_tree", "-f", "empty.yaml"], "empty.yaml"),
+        (["01_trie"], "01_tree"),
+        (["other.ipynb"], "other"),
     ],
 )
 def test_wrong_arguments_start_nothing(project: Path, arguments: list[str], sentence: str) -> None:
@@ -119,7 +117,7 @@ def test_wrong_arguments_start_nothing(project: Path, arguments: list[str], sent
     (project / "other.ipynb").write_text("{}")
     done = ddtree("run", *arguments)
     assert done.exit_code == 2
-    assert sentence in done.stderr
+    assert tells(done.stderr, sentence)
     assert not (project / "outputs").exists()
 
 
@@ -127,7 +125,7 @@ def test_out_dir_that_is_a_file_is_named(project: Path) -> None:
     (project / "taken").write_text("")
     done = ddtree("run", "01_tree", "-o", "taken")
     assert done.exit_code == 1
-    assert "taken cannot be used" in done.stderr
+    assert tells(done.stderr, "taken")
 
 
 def test_plain_papermill_with_a_misspelling_fails_in_the_notebook(project: Path) -> None:
@@ -142,7 +140,7 @@ def test_plain_papermill_with_a_misspelling_fails_in_the_notebook(project: Path)
 def test_report_needs_a_run(project: Path) -> None:
     done = ddtree("report", "outputs/none")
     assert done.exit_code == 1
-    assert "executed.ipynb cannot be read" in done.stderr
+    assert tells(done.stderr, "executed.ipynb")
 
 
 def test_report_is_built_again(project: Path) -> None:
@@ -164,7 +162,7 @@ def test_reports_of_several_runs_are_built_past_one_that_cannot_be(project: Path
     write_run(project / "outputs" / "b", "Second")
     done = ddtree("report", "outputs/a", "outputs/none", "outputs/b")
     assert (done.exit_code, done.stdout) == (1, "outputs/a/report.html\noutputs/b/report.html\n")
-    assert "outputs/none/executed.ipynb cannot be read" in done.stderr
+    assert tells(done.stderr, "outputs/none/executed.ipynb")
     assert "<h1>Second</h1>" in (project / "outputs" / "b" / "report.html").read_text()
 
 
@@ -172,7 +170,7 @@ def test_report_of_a_folder_of_runs_tells_of_the_index(project: Path) -> None:
     write_run(project / "outputs" / "a", "First")
     done = ddtree("report", "outputs")
     assert done.exit_code == 1
-    assert "1 run(s) in or below it; `ddtree report --index outputs` lists them" in done.stderr
+    assert tells(done.stderr, "1 ddtree report --index outputs")
 
 
 def test_index_lists_the_runs_below(project: Path) -> None:
@@ -182,25 +180,25 @@ def test_index_lists_the_runs_below(project: Path) -> None:
     assert "First" in (project / "outputs" / "index.html").read_text()
     nothing = ddtree("report", "--index", "notebooks")
     assert nothing.exit_code == 1
-    assert "No run lies in or below notebooks" in nothing.stderr
+    assert tells(nothing.stderr, "notebooks")
 
 
 def test_pdf_without_a_browser_is_a_sentence(project: Path) -> None:
     write_run(project / "outputs" / "a", "First")
     done = ddtree("report", "outputs/a", "--pdf", "--browser", "no-such-browser")
     assert done.exit_code == 1
-    assert done.stderr == "The browser no-such-browser of --browser is no program that can be started; give its path.\n"
+    assert tells(done.stderr, "no-such-browser --browser")
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [(["--index", "--pdf"], "ask for the PDF of a run"), (["--browser", "chromium"], "needs --pdf")],
+    [(["--index", "--pdf"], "PDF"), (["--browser", "chromium"], "--pdf")],
 )
 def test_options_that_contradict_each_other_write_nothing(project: Path, arguments: list[str], sentence: str) -> None:
     write_run(project / "outputs" / "a", "First")
     done = ddtree("report", "outputs/a", *arguments)
     assert done.exit_code == 2
-    assert sentence in done.stderr
+    assert tells(done.stderr, sentence)
     assert len(list((project / "outputs").rglob("*.html"))) == 0
 
 
@@ -224,7 +222,7 @@ def test_failed_fetch_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     zoo(monkeypatch, refuse)
     done = ddtree("fetch", "lion")
     assert done.exit_code == 1
-    assert "lion could not be fetched: lion is not in the zoo." in done.stderr
+    assert tells(done.stderr, "lion is not in the zoo")
 
 
 def zoo(monkeypatch: pytest.MonkeyPatch, fetch: Callable[[str], Path]) -> None:

@@ -8,6 +8,7 @@ import plotly.io as pio
 import pytest
 from ddtree.workbook import explore
 from ddtree.workbook.explore import has_frontend
+from wording import names
 
 PLOTLY = "application/vnd.plotly.v1+json"
 
@@ -82,7 +83,7 @@ def test_environment_decides(
 
 def test_other_override_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DDTREE_LIVE", "yes")
-    with pytest.raises(ValueError, match="DDTREE_LIVE is 'yes'; 0 or 1"):
+    with pytest.raises(ValueError, match=names("DDTREE_LIVE yes 0 1")):
         has_frontend()
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from ddtree.workbook import paths
+from wording import names
 
 MARKER = '[project]\nname = "ddtree"\n'
 
@@ -42,5 +43,5 @@ def test_without_a_marker_the_error_says_where_it_looked(tmp_path: Path, monkeyp
 def test_a_broken_marker_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyproject.toml").write_text("[project\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(paths.ProjectRootError, match=r"pyproject\.toml cannot be read as TOML"):
+    with pytest.raises(paths.ProjectRootError, match=names("pyproject.toml")):
         paths.project_root()

@@ -14,6 +14,7 @@ from ddtree.workbook.theme import (
     text_width,
     visible_text,
 )
+from wording import names
 
 
 def channels(colour: str) -> list[int]:
@@ -22,7 +23,7 @@ def channels(colour: str) -> list[int]:
 
 def test_strategies_have_three_different_colours_and_no_fourth() -> None:
     assert len({strategy_colour(name) for name in ("autoregressive", "chain", "tree")}) == 3
-    with pytest.raises(ValueError, match='strategy is "beam"'):
+    with pytest.raises(ValueError, match=names("strategy beam")):
         strategy_colour("beam")
 
 
@@ -33,7 +34,7 @@ def test_temperatures_between_anchors_blend_their_colours() -> None:
     assert middle == [round((a + b) / 2) for a, b in zip(low, high, strict=True)]
     assert temperature_colour(3.0) == temperature_colour(2.0)
     assert len({temperature_colour(t / 20) for t in range(41)}) == 41
-    with pytest.raises(ValueError, match=r"temperature is -0\.1"):
+    with pytest.raises(ValueError, match=names("temperature -0.1")):
         temperature_colour(-0.1)
 
 

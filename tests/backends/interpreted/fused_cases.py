@@ -13,9 +13,11 @@ from ddtree.retrieve import compile_retrieve
 from ddtree.sampling import NonFiniteLogitsError, SamplingParams
 from ddtree.tree import DraftTree, build_tree
 from ddtree.verify import VerifyResult, backend_report, sample_tree, verify_tree
+from loops import for_each
 from oracles import emitted, random_trees
 from tie_cases import TIE_CASES, TieCase
 from torch import Tensor
+from wording import names
 
 SMALL = fused.Sizes(
     lanes=16,
@@ -94,7 +96,7 @@ def test_filters_that_keep_too_many_for_candidates(dtype: torch.dtype) -> None:
     both(tree, logits.to(dtype), requests, coins, finals)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@for_each("seed", range(2))
 def test_from_probabilities_coins_on_the_running_sums_agree(seed: int) -> None:
     """Rows and coins in eighths: most coins are ties, zero included, and sums are exact."""
     rng = np.random.default_rng(seed)
@@ -211,7 +213,7 @@ def test_row_that_is_no_distribution_is_named_if_visited(poison: float | None) -
         assert count.tolist()[:2] == [0, 1]
         assert predict.reshape(3, 4)[0].tolist() == [-1] * 4
         assert index[1].tolist() == [4, 5, -1]
-    with pytest.raises(NonFiniteLogitsError, match="request 0, node 0"):
+    with pytest.raises(NonFiniteLogitsError, match=names("request 0 node 0")):
         sample_tree(tree, compile_retrieve(tree), logits, SamplingParams(), coins, finals, backend="fused")
 
 

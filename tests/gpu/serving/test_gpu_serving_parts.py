@@ -21,6 +21,7 @@ from ddtree.serving.sampler import TOP_K_ALL as ALL
 from ddtree.serving.sampler import TreeSampler, sampling_params
 from ddtree.serving.tree_drafter import DraftedBatch, TreeDrafter
 from ddtree.verify import sample_tree
+from loops import for_each
 from torch import Tensor
 
 pytestmark = [
@@ -82,7 +83,7 @@ def test_replayed_trees_are_those_of_torch_operations_each_under_its_own_root(mo
             assert all(torch.equal(a, b) for a, b in zip(parts(replayed), parts(right), strict=True))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@for_each("seed", range(6))
 def test_rows_move_as_in_a_fresh_gather(seed: int) -> None:
     rng = torch.Generator("cuda").manual_seed(seed)
     bs = 1 + 7 * seed

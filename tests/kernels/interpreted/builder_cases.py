@@ -12,6 +12,7 @@ from ddtree.retrieve import compile_retrieve, tree_attention_mask
 from ddtree.topk import topk_tokens
 from ddtree.tree import DraftTree, build_tree, candidate_pairs, select_nodes
 from ddtree.verify import verify_tree_greedy
+from loops import for_each
 from oracles import random_trees
 from torch import Tensor
 
@@ -128,7 +129,7 @@ def test_same_mask(kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatc
         assert torch.equal(kernels.tree_mask(tree.parents, prefix_len, key_len, dtype), right)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_same_commit(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tree = random_trees(rng, rows=1 + 3 * seed, most_nodes=14, vocab=3, spare=1)

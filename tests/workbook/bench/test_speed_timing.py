@@ -7,6 +7,7 @@ import pytest
 import torch
 from ddtree.workbook.bench.timing import Benchmark, Clock, fitting_memory, interleaved
 from ddtree.workbook.stats import median, ratio
+from wording import names
 
 CPU = torch.device("cpu")
 
@@ -60,7 +61,7 @@ def test_a_benchmark_that_exhausts_the_memory_is_skipped_and_named() -> None:
 
 
 def test_two_benchmarks_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="every name must be there only once"):
+    with pytest.raises(ValueError, match=names("name")):
         interleaved(recorded("aba", []), repeats=2, clock=CountingClock())
 
 
@@ -87,5 +88,5 @@ def test_ratio_draws_the_same_turns_of_both() -> None:
     drifting = [1.0, 2.0, 4.0, 8.0, 16.0]  # a machine that slows down
     doubled = ratio([2 * us for us in drifting], drifting)
     assert (doubled.value, doubled.low, doubled.high) == (2.0, 2.0, 2.0)
-    with pytest.raises(ValueError, match="3 and 2 turns"):
+    with pytest.raises(ValueError, match=names("3 2")):
         ratio([1.0, 1.0, 1.0], [1.0, 1.0])

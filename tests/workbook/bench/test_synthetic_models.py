@@ -7,6 +7,7 @@ from ddtree.sampling import SamplingParams
 from ddtree.workbook.bench.synthetic_models import SHAPES, drafter_config, random_pair, target_config
 from dflash.model import DFlashDraftModel, build_target_layer_ids
 from transformers import Qwen3ForCausalLM
+from wording import names
 
 BILLIONS = {"qwen3-8b-shape": (8.19, 1.05), "qwen3-4b-shape": (4.02, 0.54)}  # parameters of the target, the drafter
 
@@ -58,5 +59,5 @@ def test_weights_are_made_in_the_dtype_asked_for_and_nothing_else_changes() -> N
 
 
 def test_an_unknown_shape_is_named() -> None:
-    with pytest.raises(ValueError, match='shape is "qwen3-1b-shape"'):
+    with pytest.raises(ValueError, match=names("shape qwen3-1b-shape")):
         random_pair("qwen3-1b-shape", dtype=torch.float32, device="cpu")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from ddtree.workbook.bench_serving.client import Client, NotServingError, RefusedError
+from wording import names
 
 WORDS = ["one", " two", " three", " four", " five"]
 
@@ -104,7 +105,7 @@ def test_waiting_ends_after_health_and_one_answer(client: Client, server: Any) -
 
 def test_a_server_that_stays_ill_is_named_with_its_reason(client: Client, server: Any) -> None:
     server.looks = -10_000
-    with pytest.raises(NotServingError, match=r"after 0\.05 s: status 503"):
+    with pytest.raises(NotServingError, match=names("0.05 503")):
         client.wait(timeout_s=0.05, every_s=0.01)
 
 

@@ -25,6 +25,7 @@ from ddtree.workbook.bench_serving.servers import (
 from ddtree.workbook.params import ServingParams
 from serving_room import made_room
 from transformers import AutoTokenizer
+from wording import names
 
 FOLDERS = ModelFolders(Path("/models/the target"), Path("/models/drafter"), layers=30, block_size=8)
 TEMPLATE = "{% for m in messages %}1 {{ m['content'] }} 2 {% endfor %}{% if add_generation_prompt %}3{% endif %}"
@@ -126,9 +127,9 @@ def test_folders_are_taken_as_they_are_and_names_looked_up(tmp_path: Path) -> No
     (tmp_path / "smollm2-135m").symlink_to(room.target)
     linked = room.params(target=str(tmp_path / "smollm2-135m"))
     assert source_folders(linked)[0].name == "smollm2-135m", "a command shows the name that was given"
-    with pytest.raises(FileNotFoundError, match='model "no-such-model" is neither a local folder'):
+    with pytest.raises(FileNotFoundError, match=names("model neither-such-model")):
         source_folders(room.params(target="no-such-model"))
-    with pytest.raises(FileNotFoundError, match='drafter "no-such-drafter" is neither a local folder'):
+    with pytest.raises(FileNotFoundError, match=names("drafter neither-such-drafter")):
         source_folders(room.params(drafter="no-such-drafter"))
 
 

@@ -13,6 +13,7 @@ from ddtree.workbook.bench_serving.measure import Metrics, measure_serving
 from ddtree.workbook.bench_serving.servers import ServerDiedError, server_group
 from serving_room import PROGRAM, PROMPTS, Room, made_room
 from stand_in_server import greedy_ids
+from wording import names, tells
 
 NAMES = ["plain", "dflash", "ddtree-16"]
 IDS = list(PROMPTS.values())
@@ -228,16 +229,14 @@ def test_a_server_that_cannot_start_is_named_with_the_end_of_its_log(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STAND_IN_DIES", "dflash")
-    with pytest.raises(
-        ServerDiedError, match=r"dflash ended with exit code 3\. Its log ends:\ntorch\.OutOfMemoryError"
-    ):
+    with pytest.raises(ServerDiedError, match=r"dflash.*3.*\n.*torch\.OutOfMemoryError"):
         measure_serving(room.params(), say=lambda _: None, program=PROGRAM)
     assert room.alive() == []
 
 
 def test_a_server_that_dies_while_it_is_asked_leaves_what_was_done(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_DIES", "ddtree:15")
-    with pytest.raises(ServerDiedError, match=r"ddtree-16 ended with exit code 3.*\n.*illegal memory access"):
+    with pytest.raises(ServerDiedError, match=r"ddtree-16.*3.*\n.*illegal memory access"):
         measure_serving(room.params(), say=lambda _: None, program=PROGRAM)
     assert room.alive() == []
     assert (room.place / "out/logs/ddtree-16-0.log").is_file()
@@ -245,7 +244,7 @@ def test_a_server_that_dies_while_it_is_asked_leaves_what_was_done(room: Room, m
 
 def test_a_server_that_never_serves_is_given_up(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     program = (PROGRAM[0], "-c", "import time; print('loading', flush=True); time.sleep(600)")
-    with pytest.raises(ServerDiedError, match=r"plain does not serve after 1 s \(.*ConnectError.*\n.*loading"):
+    with pytest.raises(ServerDiedError, match=r"plain.* 1 s.*ConnectError.*\n.*loading"):
         measure_serving(room.params(start_timeout_s=1), say=lambda _: None, program=program)
     children = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
     assert not any("time.sleep(600)" in line for line in children)
@@ -253,7 +252,7 @@ def test_a_server_that_never_serves_is_given_up(room: Room, monkeypatch: pytest.
 
 def test_without_a_gpu_nothing_is_started(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(RuntimeError, match="need 1 CUDA device"):
+    with pytest.raises(RuntimeError, match=names("1 CUDA")):
         measure_serving(room.params())
     assert list(room.place.glob("[0-9]*.json")) == []
 
@@ -270,14 +269,12 @@ def test_running_servers_are_attached_to_and_left_running(room: Room) -> None:
     ]
     assert found["alone"] == []
     assert len(found["together"]) == 2 * 3
-    assert found["skipped"] == [
-        {"what": "batch 1, histograms and the greedy regression", "why": "1 is not among `batches`"}
-    ]
+    (skipped,) = found["skipped"]
+    assert tells(skipped["what"], "1 greedy")
+    assert tells(skipped["why"], "1 batches")
 
 
-@pytest.mark.parametrize(
-    ("missing", "why"), [("plain", "no plain server is among `urls`"), ("zero", "0 is not among `temperatures`")]
-)
+@pytest.mark.parametrize(("missing", "why"), [("plain", "plain urls"), ("zero", "0 temperatures")])
 def test_a_regression_that_cannot_be_made_is_said_to_be_skipped(room: Room, missing: str, why: str) -> None:
     start = server_group(room.params(), 0, (room.target, room.drafter), room.place / "logs", PROGRAM, lambda _: None)
     with start as (servers, _):
@@ -286,15 +283,17 @@ def test_a_regression_that_cannot_be_made_is_said_to_be_skipped(room: Room, miss
         params = room.params(urls=urls, extra_layers=[0], temperatures=temperatures, batches=[1], samples=0)
         found = measure_serving(params, say=lambda _: None)
     assert found["greedy"] == found["plain_greedy"] == found["depth_is_free"] == found["diversity"] == []
-    assert found["skipped"] == [{"what": "the greedy regression", "why": why}]
+    (skipped,) = found["skipped"]
+    assert tells(skipped["what"], "greedy")
+    assert tells(skipped["why"], why)
 
 
 def test_attached_servers_have_one_target(room: Room) -> None:
-    with pytest.raises(ValueError, match=r"extra_layers is \[0, 3\] with `urls`"):
+    with pytest.raises(ValueError, match=names("extra_layers [0, 3] urls")):
         measure_serving(room.params(urls={"plain": "http://127.0.0.1:1"}))
 
 
 def test_an_address_where_nobody_serves_is_named(room: Room) -> None:
     params = room.params(urls={"plain": "http://127.0.0.1:1"}, extra_layers=[0], start_timeout_s=1)
-    with pytest.raises(NotServingError, match=r"plain at http://127\.0\.0\.1:1: .*ConnectError"):
+    with pytest.raises(NotServingError, match=names("plain http://127.0.0.1:1 ConnectError")):
         measure_serving(params, say=lambda _: None)

@@ -9,6 +9,7 @@ import torch
 from ddtree.retrieve import compile_retrieve
 from ddtree.tree import DraftTree
 from ddtree.workbook.exactness.distributions import FixedTree, exact_distributions
+from loops import for_each
 from oracles import random_lists, right_law, sixteenths
 
 
@@ -35,7 +36,7 @@ def _parents(fixed: FixedTree) -> list[int]:
     return parents
 
 
-@pytest.mark.parametrize("seed", range(25))
+@for_each("seed", range(25))
 def test_distributions_are_the_enumerated_ones(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tokens, parents, weights = random_lists(rng, int(rng.integers(1, 9)), 5)

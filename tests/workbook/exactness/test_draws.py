@@ -17,6 +17,7 @@ from ddtree.workbook.exactness.distributions import (
     exact_distributions,
     replay,
 )
+from loops import for_each
 from oracles import random_lists
 
 USABLE = [status.name for status in backend_report("cpu") if status.usable]
@@ -53,7 +54,7 @@ def same(one: Draws, other: Draws) -> bool:
 
 
 @pytest.mark.parametrize("backend", USABLE)
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", range(40))
 def test_same_coins_same_tokens_as_the_shipped_verify(seed: int, backend: str) -> None:
     tree, fixed = random_case(seed)
     node_coins, finals = coins(seed, 200, tree.width + 3)

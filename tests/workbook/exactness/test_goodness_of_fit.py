@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from ddtree.workbook.exactness.goodness_of_fit import ALPHA, fit, holm, pool, smallest_departure
 from scipy import stats
+from wording import names
 
 FLAT = np.full(10, 0.1)
 PEAKED = np.array([0.9, 0.04, 0.03, 0.02, 0.01])
@@ -44,7 +45,7 @@ def test_cells_are_ordered_by_expectation_and_no_draw_is_lost() -> None:
 
 
 def test_counts_and_law_of_different_length_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"counts have shape \(2,\) and probs \(3,\)"):
+    with pytest.raises(ValueError, match=names("counts (2,) probs (3,)")):
         pool([1, 2], [0.5, 0.25, 0.25])
 
 

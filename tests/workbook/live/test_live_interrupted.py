@@ -26,6 +26,7 @@ from ddtree.workbook.notebook_run import Run
 from ddtree.workbook.params import LiveParams
 from ddtree.workbook.records import RecordError, read_result
 from tiny_pair import tiny_pair
+from wording import names, tells
 
 PARAMS = LiveParams(
     prompts=["5 1 3", "6 2", "4"],
@@ -103,9 +104,9 @@ def test_settings_of_a_prompt_are_as_many_as_the_tests_say() -> None:
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        (interrupt, "it was interrupted"),
-        (kill_with(signal.SIGINT), "it was interrupted"),
-        (kill_with(signal.SIGTERM), "it was interrupted"),
+        (interrupt, "interrupted"),
+        (kill_with(signal.SIGINT), "interrupted"),
+        (kill_with(signal.SIGTERM), "interrupted"),
         (crash, "RuntimeError: out of memory"),
     ],
 )
@@ -119,9 +120,10 @@ def test_whole_prompts_are_kept_whatever_stops_the_run(
 ) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     found = stopped_run(pair, record, 2 * EACH + 4, how)
-    assert (found.prompts_done, found.prompts_planned, found.stopped) == (2, 3, reason)
+    assert (found.prompts_done, found.prompts_planned) == (2, 3)
+    assert tells(found.stopped, reason)
     printed = capsys.readouterr()
-    assert printed.out.splitlines()[-1] == f"stopped after 2 of 3 prompts: {reason}"
+    assert tells(printed.out.splitlines()[-1], f"2 3 {reason}")
     assert ("Traceback" in printed.err) == (how is crash), "where a crash happened is shown"
     pd.testing.assert_frame_equal(found.generations[SAME], whole.generations[SAME].head(2 * EACH))
     assert len(found.rounds) == found.generations["rounds"].sum()
@@ -175,8 +177,8 @@ def test_rerun_continues_after_the_last_generation(
     pd.testing.assert_frame_equal(found.rounds[places], whole.rounds[places])
     assert (found.prompts_done, found.stopped) == (3, "")
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "continuing generations.jsonl: 1 of 3 prompts are there"
-    assert [line.split(" · ")[0] for line in printed[1:]] == ["prompt 2 of 3", "prompt 3 of 3"]
+    assert tells(printed[0], "generations.jsonl 1 3")
+    assert [tells(line, f"prompt {done} 3") for done, line in zip((2, 3), printed[1:], strict=True)] == [True, True]
 
 
 def test_truncated_last_line_is_dropped_said_and_measured_again(
@@ -186,7 +188,7 @@ def test_truncated_last_line_is_dropped_said_and_measured_again(
     record.write_bytes(record.read_bytes()[:-40])
     capsys.readouterr()
     found = measure(pair, PARAMS, record)
-    assert "the last line of generations.jsonl was truncated and is measured again.\n" in capsys.readouterr().out
+    assert tells(capsys.readouterr().out, "generations.jsonl")
     pd.testing.assert_frame_equal(found.generations[SAME], whole.generations[SAME])
     assert [json.loads(line)["tokens"] for line in record.read_text().splitlines()] == [5] * 3 * EACH
 
@@ -207,7 +209,7 @@ def test_line_that_is_not_json_is_named(pair: Pair, record: Path) -> None:
     stopped_run(pair, record, EACH + 3)
     first, _, rest = record.read_text().partition("\n")
     record.write_text(first + "\n{broken\n" + rest)
-    with pytest.raises(RecordError, match=r"line 2 of .*generations\.jsonl is not JSON \(.*\); move the file away"):
+    with pytest.raises(RecordError, match=names("line 2 generations.jsonl")):
         measure(pair, PARAMS, record)
 
 
@@ -222,8 +224,8 @@ def test_other_parameters_start_afresh_and_the_old_record_is_kept(
     capsys.readouterr()
     found = measure(pair, PARAMS.model_copy(update=changes), record)
     (name,) = changes
-    said = f"generations.jsonl is from a run with another {name}; it is renamed to generations.other-1.jsonl."
-    assert capsys.readouterr().out.splitlines()[0] == said
+    said = f"generations.jsonl {name} generations.other-1.jsonl"
+    assert tells(capsys.readouterr().out.splitlines()[0], said)
     assert record.with_name("generations.other-1.jsonl").read_text() == old
     assert len(found.generations) == len(record.read_text().splitlines()) == 3 * EACH
 
@@ -249,7 +251,7 @@ def test_other_code_or_model_starts_afresh(
     else:
         pair = Pair(pair.target, pair.drafter, {"model": "another"})
     measure(pair, PARAMS, record)
-    assert f"is from a run with another {change}; it is renamed to" in capsys.readouterr().out
+    assert tells(capsys.readouterr().out, f"generations.jsonl {change} generations.other-1.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -300,10 +302,7 @@ def test_partial_run_ends_with_a_result_that_says_so(pair: Pair, record: Path, r
     summary = summarise(measured, resamples=100, seed=0)
     with pytest.raises(IncompleteRun) as caught:
         finish_if_partial(run, measured, metrics_of(summary), record=record)
-    assert str(caught.value) == (
-        "2 of 3 prompts were measured (RuntimeError: out of memory); another run with the same parameters and out_dir "
-        "continues generations.jsonl"
-    )
+    assert tells(caught.value, "2 3 RuntimeError: out of memory out_dir generations.jsonl")
     metrics = read_result(run.out_dir)["metrics"]
     assert {name: metrics[name] for name in ("prompts_done", "prompts_planned", "complete")} == {
         "prompts_done": 2,

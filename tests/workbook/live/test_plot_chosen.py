@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 from ddtree.adaptive_budget import RoundCost
 from ddtree.workbook.live.plots import draw_chosen_budgets
+from wording import names, tells
 
 COST = RoundCost((0, 2, 4), (10.0, 12.0, 20.0), baseline_ms=8.0)
 ROUNDS = pd.DataFrame({"temperature": [0.0, 0.0, 0.0, 1.0, 1.0, 1.0], "tree_size": [5, 5, 3, 1, 2, 3]})
@@ -18,10 +19,10 @@ def test_shares_are_of_rounds_that_chose_so_many_or_fewer() -> None:
 
 def test_title_names_the_median_of_each_temperature() -> None:
     title = draw_chosen_budgets(ROUNDS, COST).layout.title.text.replace("<br>", "")
-    assert "4 nodes at T = 0" in title
-    assert "1 nodes at T = 1" in title
+    assert tells(title, "4 T = 0")
+    assert tells(title, "1 T = 1")
 
 
 def test_nothing_to_draw_is_said() -> None:
-    with pytest.raises(ValueError, match="no rows"):
+    with pytest.raises(ValueError, match=names("rows")):
         draw_chosen_budgets(ROUNDS.iloc[:0], COST)

@@ -8,6 +8,7 @@ import pytest
 from ddtree.workbook.live.plots import draw_acceptance_by_depth, draw_histogram, draw_stage_times
 from ddtree.workbook.theme import strategy_colour, temperature_colour
 from plot_frames import STAGE_MS, rounds
+from wording import names, tells
 
 
 def title_of(figure: go.Figure) -> str:
@@ -47,7 +48,7 @@ def test_depth_curves_tell_temperature_by_colour_and_strategy_by_dash() -> None:
 
 
 def test_depth_title_is_the_share_with_any_draft_accepted() -> None:
-    assert title_of(draw_acceptance_by_depth(rounds())) == "Tree 16/4: a draft accepted in 75% at T = 0, 50% at T = 1"
+    assert tells(title_of(draw_acceptance_by_depth(rounds())), "16/4 75% T = 0 50% T = 1")
 
 
 def test_histogram_counts_tokens_in_panels_with_chain_beside_tree() -> None:
@@ -68,8 +69,8 @@ def test_histogram_counts_tokens_in_panels_with_chain_beside_tree() -> None:
 
 def test_histogram_title_compares_the_upper_half_of_the_trees_rounds() -> None:
     figure = draw_histogram(rounds())  # the tree's median at T = 0 is 2.5 tokens
-    assert title_of(figure) == "Rounds of 3 tokens or more at T = 0: tree 16/4 50%, chain 25%"
-    assert figure.layout.title.subtitle.text.startswith("At T = 1: tree 16/4 0%, chain 0%.")
+    assert tells(title_of(figure), "3 T = 0 16/4 50% chain 25%")
+    assert tells(figure.layout.title.subtitle.text, "T = 1 16/4 0% chain 0%")
 
 
 def test_histogram_title_speaks_of_a_tree_that_was_measured_at_the_lowest_temperature() -> None:
@@ -98,8 +99,8 @@ def test_stage_bars_end_in_their_total_and_share_of_overhead() -> None:
 
 def test_stage_title_is_the_overhead_and_the_largest_stage() -> None:
     figure = draw_stage_times(rounds())
-    assert title_of(figure) == "Tree 16/4: overhead 15% of a round, verify 75%"
-    assert "Largest stage of overhead: sample, 5.00 ms" in figure.layout.title.subtitle.text.replace(" <br>", " ")
+    assert tells(title_of(figure), "16/4 overhead 15% verify 75%")
+    assert tells(figure.layout.title.subtitle.text, "sample 5.00 ms")
 
 
 def test_the_first_label_stands_on_top_of_each_panel() -> None:
@@ -111,7 +112,7 @@ def test_the_first_label_stands_on_top_of_each_panel() -> None:
 def test_rounds_without_drafts_or_columns_are_refused() -> None:
     alone = rounds().query("strategy == 'autoregressive'")
     for draw in (draw_acceptance_by_depth, draw_histogram):
-        with pytest.raises(ValueError, match="autoregressive rounds alone"):
+        with pytest.raises(ValueError, match=names("autoregressive")):
             draw(alone)
-    with pytest.raises(ValueError, match="rounds lacks the columns build_ms"):
+    with pytest.raises(ValueError, match=names("build_ms")):
         draw_stage_times(rounds().drop(columns="build_ms"))

@@ -5,6 +5,7 @@ from typing import Any
 from ddtree.workbook.report.index import Headline, headline
 from ddtree.workbook.report.run_info import RunRecord
 from run_folders import record, setting
+from wording import tells
 
 
 def of(notebook: str, **metrics: Any) -> Headline:
@@ -54,11 +55,13 @@ def test_serving_shows_the_tree_over_the_chain_at_the_least_cost_and_batch() -> 
 def test_kernel_shows_its_laws() -> None:
     laws = {"tested": 144, "rejected": 2, "controls_run": 5, "controls_rejected": 5, "rows": []}
     found = of("02_kernel", walk_equals_backend=True, laws=laws)
-    assert found == Headline(("2 of 144 laws rejected", "5 of 5 controls rejected"), 2.0)
+    assert tells(found.lines[0], "2 144")
+    assert tells(found.lines[1], "5 5")
+    assert (len(found.lines), found.sort_by) == (2, 2.0)
 
 
 def test_kernel_without_laws_and_live_of_another_form_show_what_they_have() -> None:
-    assert of("02_kernel", walk_equals_backend=True).lines == ("walk equals backend yes",)
+    assert tells(of("02_kernel", walk_equals_backend=True).lines, "yes")
     assert of("03_live", summary=[{"label": "x"}], tokens=7).lines == ("tokens 7",)
 
 

@@ -6,6 +6,7 @@ import pytest
 from bs4 import BeautifulSoup
 from ddtree.workbook.report.index import ListedRun, NoRunsError, differing, write_index
 from run_folders import record, setting, write_notebook, write_record
+from wording import names, tells
 
 
 def run(notebook: str, **params: object) -> ListedRun:
@@ -85,7 +86,7 @@ def test_states_are_counted_and_unreadable_ones_have_their_reason(tmp_path: Path
         "1 done",
         "1 unreadable",
     ]
-    assert table(path)[1]["state"] == "unreadable | result.json has schema None, but this version reads 1."
+    assert tells(table(path)[1]["state"], "unreadable result.json schema None 1")
 
 
 def test_page_is_small_and_no_text_of_a_run_becomes_markup(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_hundred_runs_stay_far_below_the_limit(tmp_path: Path) -> None:
 
 
 def test_folder_without_runs_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NoRunsError, match=r"no folder there holds an executed\.ipynb"):
+    with pytest.raises(NoRunsError, match=names("executed.ipynb")):
         write_index(tmp_path)
-    with pytest.raises(NoRunsError, match="absent does not exist"):
+    with pytest.raises(NoRunsError, match=names("absent")):
         write_index(tmp_path / "absent")

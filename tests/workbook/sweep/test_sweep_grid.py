@@ -8,6 +8,7 @@ from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import RecordError
 from ddtree.workbook.sweep.grid import DIGEST_LENGTH, Plan, SweepFileError, digest_of, plan_of, read_grid, read_plan
 from pydantic import ValidationInfo, field_validator
+from wording import names, tells
 
 GRID = "fixed: {top_k: 40, prompts: [Hello.]}\ngrid:\n  temperatures: [0.0, [0.6, 1.0]]\n  budget: [4, 16, 32]\n"
 
@@ -40,38 +41,38 @@ def test_every_combination_is_a_cell_and_a_single_value_is_a_list_of_it_alone(tm
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("fixd: {}\ngrid: {seed: [0]}", "unknown key 'fixd'; did you mean 'fixed'?"),
-        ("fixed: {}", "grid is missing, but a mapping"),
-        ("grid: {}", "grid is {} (mapping), but a mapping of parameters to lists"),
-        ("grid: [budget]", "grid is ['budget'] (list)"),
-        ("notebook: 03_life\ngrid: {budget: [4]}", "notebook is '03_life', which has no checked parameters"),
-        ("grid: {budget: []}", "grid: budget has no values"),
-        ("grid: {budget: 16}", "grid: budget is 16 (whole number), but a list of values is needed"),
-        ("grid: {budget: [4, 8, 4]}", "grid: budget holds 4 more than once"),
-        ("grid: {temperatures: [0, [0.0]]}", "grid: temperatures holds [0.0] more than once"),
-        ("grid: {budget: [4, 2000]}", "grid: budget is 2000 (whole number), but"),
-        ("grid: {budget: [4, null]}", "grid: budget is None (null), but"),
-        ("grid: {temperatures: [0.5, 11.0]}", "grid: temperatures[0] is 11.0"),
-        ("grid: {budgte: [4, 8]}", "grid: unknown parameter 'budgte'; did you mean 'budget'?"),
-        ("grid: {draft_temperature: [0.0]}", "grid: draft_temperature is 0.0"),
-        ("fixed: {budget: -1}\ngrid: {seed: [0]}", "fixed: budget is -1"),
-        ("fixed: 3\ngrid: {seed: [0]}", "fixed is 3 (whole number), but a mapping"),
-        ("fixed:\ngrid: {seed: [0]}", "fixed is None (null), but a mapping"),
-        ("fixed: {seed: 1}\ngrid: {seed: [0]}", "seed is under fixed and under grid"),
-        ("grid: {threads: [1, 2]}", "grid: threads cannot be given, because the sweep shares the cores"),
-        ("fixed: {out_dir: here}\ngrid: {seed: [0]}", "fixed: out_dir cannot be given, because each cell has its own"),
-        ("max_cells: many\ngrid: {seed: [0]}", "max_cells is 'many' (text), but a whole number from 1"),
+        ("fixd: {}\ngrid: {seed: [0]}", "fixd fixed"),
+        ("fixed: {}", "grid"),
+        ("grid: {}", "grid {}"),
+        ("grid: [budget]", "grid ['budget']"),
+        ("notebook: 03_life\ngrid: {budget: [4]}", "notebook 03_life"),
+        ("grid: {budget: []}", "grid budget"),
+        ("grid: {budget: 16}", "grid budget 16"),
+        ("grid: {budget: [4, 8, 4]}", "grid budget 4"),
+        ("grid: {temperatures: [0, [0.0]]}", "grid temperatures [0.0]"),
+        ("grid: {budget: [4, 2000]}", "grid budget 2000"),
+        ("grid: {budget: [4, null]}", "grid budget None"),
+        ("grid: {temperatures: [0.5, 11.0]}", "grid temperatures[0] 11.0"),
+        ("grid: {budgte: [4, 8]}", "grid budgte budget"),
+        ("grid: {draft_temperature: [0.0]}", "grid draft_temperature 0.0"),
+        ("fixed: {budget: -1}\ngrid: {seed: [0]}", "fixed budget -1"),
+        ("fixed: 3\ngrid: {seed: [0]}", "fixed 3"),
+        ("fixed:\ngrid: {seed: [0]}", "fixed None"),
+        ("fixed: {seed: 1}\ngrid: {seed: [0]}", "seed fixed grid"),
+        ("grid: {threads: [1, 2]}", "grid threads"),
+        ("fixed: {out_dir: here}\ngrid: {seed: [0]}", "fixed out_dir"),
+        ("max_cells: many\ngrid: {seed: [0]}", "max_cells many"),
         (
             f"grid: {{seed: {list(range(60))}, budget: [4, 8]}}",
-            "the grid has 120 cells (60 seed x 2 budget), more than",
+            "120 60 seed 2 budget",
         ),
-        ("max_cells: 2\ngrid: {seed: [0, 1, 2]}", "has 3 cells (3 seed), more than 2; write max_cells: 3"),
-        ("grid: {seed: [0], seed: [1]}", "seed stands more than once"),
+        ("max_cells: 2\ngrid: {seed: [0, 1, 2]}", "3 3 seed 2 max_cells 3"),
+        ("grid: {seed: [0], seed: [1]}", "seed"),
     ],
 )
 def test_a_wrong_file_is_one_sentence_that_names_axis_and_value(tmp_path: Path, text: str, sentence: str) -> None:
     (found,) = problems_of(tmp_path, text)
-    assert sentence in found
+    assert tells(found, sentence)
 
 
 def test_all_problems_come_at_once(tmp_path: Path) -> None:
@@ -101,8 +102,7 @@ def test_what_is_wrong_only_in_combination_names_the_cell(tmp_path: Path, monkey
 
     monkeypatch.setitem(PARAMS, "03_live", Bound)
     (found,) = problems_of(tmp_path, "grid: {budget: [4, 16], topk_cap: [2, 8], seed: [0, 1]}")
-    assert found.startswith("the cell budget 4, topk_cap 8, seed 0 (and 1 more): topk_cap is 8")
-    assert "more children than nodes" in found
+    assert tells(found, "budget 4 topk_cap 8 seed 0 1 topk_cap 8")
 
 
 def test_a_large_grid_that_says_so_is_read(tmp_path: Path) -> None:
@@ -163,16 +163,16 @@ def test_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[]", "is not that of a sweep"),
-        ('{"schema": 9}', "has schema 9, but this version reads 1"),
-        (None, "cannot be read"),
+        ("[]", "sweep"),
+        ('{"schema": 9}', "schema 9 1"),
+        (None, "sweep.json"),
     ],
 )
 def test_a_plan_that_is_none_is_named(tmp_path: Path, text: str | None, sentence: str) -> None:
     path = tmp_path / "sweep.json"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(RecordError, match=sentence):
+    with pytest.raises(RecordError, match=names(sentence)):
         read_plan(path)
 
 

@@ -9,6 +9,7 @@ from ddtree.workbook.params import LiveParams
 from ddtree.workbook.records import read_result, write_result
 from ddtree.workbook.sweep.results import Sweep, SweepFolderError, read_sweep, slice_names
 from sweep_folder import FAILURE, cell_id, live_params, write_sweep
+from wording import names, tells
 
 
 def statuses(sweep: Sweep) -> dict[str, tuple[str, str]]:
@@ -18,7 +19,7 @@ def statuses(sweep: Sweep) -> dict[str, tuple[str, str]]:
 def test_a_whole_sweep_has_every_round_of_every_cell(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, (0.0, 1.0), (4, "auto"))
     sweep = read_sweep(folder)
-    assert sweep.progress == "4 of 4 cells measured"
+    assert tells(sweep.progress, "4 4")
     assert sweep.slices == ["every run"]
     assert sweep.missing("every run") == {}
     files = [pd.read_parquet(path) for path in folder.glob("cells/*/rounds.parquet")]
@@ -30,7 +31,7 @@ def test_a_whole_sweep_has_every_round_of_every_cell(tmp_path: Path) -> None:
 def test_cells_without_a_result_are_counted_with_their_reason(tmp_path: Path) -> None:
     gone, broken = cell_id(1.0, 4), cell_id(0.0, 16)
     sweep = read_sweep(write_sweep(tmp_path, (0.0, 1.0), (4, 16), not_run=[gone], failed=[broken]))
-    assert sweep.progress == f"2 of 4 cells measured; 1 failed: {broken}; 1 not run"
+    assert tells(sweep.progress, f"2 4 1 failed {broken} 1 not run")
     assert statuses(sweep) == {gone: ("not run", "not run"), broken: ("failed", FAILURE)}
     assert sweep.missing("every run") == {(0.0, "tree 16"): f"{broken}: {FAILURE}", (1.0, "tree 4"): f"{gone}: not run"}
     assert set(sweep.rounds["cell"]) == {cell_id(0.0, 4), cell_id(1.0, 16)}
@@ -62,7 +63,7 @@ def test_a_cell_that_runs_is_unfinished(tmp_path: Path, text: str) -> None:
     folder = write_sweep(tmp_path, (0.0, 1.0), (4,), failed=[name])
     (folder / "cells" / name / "executed.ipynb").write_text(text)
     sweep = read_sweep(folder)
-    assert sweep.progress == f"1 of 2 cells measured; 1 unfinished: {name}"
+    assert tells(sweep.progress, f"1 2 1 unfinished {name}")
 
 
 def test_a_result_that_calls_itself_incomplete_is_kept_and_said(tmp_path: Path) -> None:
@@ -80,9 +81,9 @@ def test_filters_keep_cells_of_one_cap_and_draft_temperature(tmp_path: Path) -> 
     assert read_sweep(folder).slices == ["top-k cap 2", "top-k cap 8"]
     assert [cell.id for cell in read_sweep(folder, topk_cap=8).cells] == [cell_id(0.0, 4, 8)]
     assert read_sweep(folder, topk_cap=8, draft_temperature=1.0).slices == ["every run"]
-    with pytest.raises(SweepFolderError, match=r"No cell of the sweep has topk_cap 3; there topk_cap is 2, 8\."):
+    with pytest.raises(SweepFolderError, match=names("topk_cap 3 topk_cap 2 8")):
         read_sweep(folder, topk_cap=3)
-    with pytest.raises(SweepFolderError, match=r"draft_temperature match; there draft_temperature is 1\.0"):
+    with pytest.raises(SweepFolderError, match=names("draft_temperature match 1.0")):
         read_sweep(folder, draft_temperature="match")
 
 
@@ -118,10 +119,10 @@ def test_further_budgets_are_planned_at_the_highest_temperature(tmp_path: Path) 
 
 
 def test_folders_that_are_no_sweep_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SweepFolderError, match=r"is no sweep: there is no sweep\.json in it"):
+    with pytest.raises(SweepFolderError, match=names("sweep.json")):
         read_sweep(tmp_path)
     (tmp_path / "sweep.json").write_text("{")
-    with pytest.raises(SweepFolderError, match=r"sweep\.json is not that of a sweep"):
+    with pytest.raises(SweepFolderError, match=names("sweep.json")):
         read_sweep(tmp_path)
 
 
@@ -129,17 +130,17 @@ def test_sweeps_of_another_notebook_or_without_a_parameter_are_refused(tmp_path:
     folder = write_sweep(tmp_path, (0.0,), (4,))
     plan = json.loads((folder / "sweep.json").read_text())
     (folder / "sweep.json").write_text(json.dumps(plan | {"notebook": "01_tree"}))
-    with pytest.raises(SweepFolderError, match="is a sweep of 01_tree, but only sweeps of 03_live can be read"):
+    with pytest.raises(SweepFolderError, match=names("01_tree 03_live")):
         read_sweep(folder)
     del plan["cells"][0]["params"]["topk_cap"]
     (folder / "sweep.json").write_text(json.dumps(plan))
-    with pytest.raises(SweepFolderError, match="lacks the parameters topk_cap"):
+    with pytest.raises(SweepFolderError, match=names("topk_cap")):
         read_sweep(folder)
 
 
 def test_a_sweep_with_nothing_measured_is_refused(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, (0.0,), (4,), not_run=[cell_id(0.0, 4)])
-    with pytest.raises(SweepFolderError, match=r"No cell of the sweep .* is measured yet \(1 is planned\)"):
+    with pytest.raises(SweepFolderError, match=names("1")):
         read_sweep(folder)
 
 
@@ -148,11 +149,11 @@ def test_rounds_of_another_version_are_refused(tmp_path: Path) -> None:
     path = folder / "cells" / cell_id(0.0, 4) / "rounds.parquet"
     rounds = pd.read_parquet(path)
     rounds.drop(columns="entropy").to_parquet(path)
-    with pytest.raises(SweepFolderError, match="lacks the columns entropy; it is of another version"):
+    with pytest.raises(SweepFolderError, match=names("entropy")):
         read_sweep(folder)
     rounds[rounds["strategy"] != "autoregressive"].to_parquet(path)
-    with pytest.raises(SweepFolderError, match="has no autoregressive rounds"):
+    with pytest.raises(SweepFolderError, match=names("autoregressive")):
         read_sweep(folder)
     path.unlink()
-    with pytest.raises(SweepFolderError, match=r"rounds\.parquet cannot be read"):
+    with pytest.raises(SweepFolderError, match=names("rounds.parquet")):
         read_sweep(folder)

@@ -8,6 +8,7 @@ from ddtree.workbook.records import RecordError
 from ddtree.workbook.sweep.cell import failure_of, is_done, write_failure
 from ddtree.workbook.sweep.executor import CELL_LOG, SILENT, Count, Tally
 from ddtree.workbook.sweep.grid import Cell, Plan, cell_folder
+from wording import names
 
 NAMES = ["a", "b", "c", "d"]
 PLAN = Plan("few.yaml", "01_tree", {}, [Cell(name, {}) for name in NAMES])
@@ -47,7 +48,7 @@ def test_a_failure_takes_the_partial_result_away(tmp_path: Path) -> None:
 
 def test_a_broken_failure_is_named(tmp_path: Path) -> None:
     (tmp_path / "failure.json").write_text("{")
-    with pytest.raises(RecordError, match=r"failure\.json cannot be read"):
+    with pytest.raises(RecordError, match=names("failure.json")):
         failure_of(tmp_path)
 
 

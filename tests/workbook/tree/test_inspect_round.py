@@ -10,12 +10,13 @@ from ddtree.sampling import step_coins
 from ddtree.tree import DraftTree
 from ddtree.verify import VerifyResult, verify_tree
 from ddtree.workbook.tree.inspect_round import buffer_table, commit_table, result_table, walk_table
+from loops import for_each
 from oracles import children_of, random_trees
 
 VOCAB = 6
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_walk_is_the_reference_s_on_random_trees(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tree = random_trees(rng, rows=8, most_nodes=9, vocab=VOCAB, spare=seed % 3)

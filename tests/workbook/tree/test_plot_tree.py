@@ -8,6 +8,7 @@ import torch
 from ddtree.retrieve import compile_retrieve, tree_attention_mask, tree_visibility
 from ddtree.tree import DraftTree, build_tree
 from ddtree.workbook.tree.plots import draw_links, draw_mask, draw_tree, tree_table
+from wording import names, tells
 
 # Row 1:        0 "A"
 #         2 " the"    1 "\n"        (2 is the likelier child)
@@ -84,7 +85,7 @@ def test_accepted_path_has_its_own_thicker_edges_and_the_rest_theirs(tree: Draft
     assert accepted.line.width > drafted.line.width
     assert accepted.line.color != drafted.line.color
     assert [nodes[i][0] for i in range(4)] == ["last committed token", "drafted", "accepted", "accepted"]
-    assert figure.layout.title.text == "3 drafts, 2 accepted"
+    assert tells(figure.layout.title.text, "3 2")
 
 
 def test_a_root_alone_is_a_figure_too(tree: DraftTree) -> None:
@@ -94,15 +95,15 @@ def test_a_root_alone_is_a_figure_too(tree: DraftTree) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"row": 2}, r"row is 2; the batch has rows 0\.\.1"),
-        ({"labels": LABELS[:3]}, "labels has 3 texts; the tree of row 1 has 4 nodes"),
-        ({"path": [2, 3]}, "it must begin at the root"),
-        ({"path": [0, 3]}, "node 3 is no child of node 0"),
-        ({"path": [0, 9]}, "node 9 is no child of node 0"),
+        ({"row": 2}, "row 2 0..1"),
+        ({"labels": LABELS[:3]}, "labels 3 row 1 4"),
+        ({"path": [2, 3]}, "root"),
+        ({"path": [0, 3]}, "node 3 node 0"),
+        ({"path": [0, 9]}, "node 9 node 0"),
     ],
 )
 def test_what_does_not_fit_the_tree_is_refused(tree: DraftTree, arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=names(message)):
         draw_tree(**{"tree": tree, "row": 1, "labels": LABELS, "title": "t", **arguments})
 
 
@@ -152,11 +153,11 @@ def test_a_boolean_mask_means_the_same(tree: DraftTree) -> None:
 
 
 def test_a_mask_of_ones_and_zeros_or_of_another_size_is_refused(tree: DraftTree) -> None:
-    with pytest.raises(ValueError, match="float with 0 where visible"):
+    with pytest.raises(ValueError, match=names("float 0")):
         draw_mask(tree_visibility(tree)[1].float(), tree, 1, labels=LABELS)
-    with pytest.raises(ValueError, match=r"mask is \[4, 4\].*\[5, shown \+ 5\]"):
+    with pytest.raises(ValueError, match=names("mask [4, 4] [5, shown + 5]")):
         draw_mask(torch.ones(4, 4, dtype=torch.bool), tree, 1, labels=LABELS)
-    with pytest.raises(ValueError, match="prefix_labels has 1 texts; mask shows 0"):
+    with pytest.raises(ValueError, match=names("prefix_labels 1 0")):
         draw_mask(tree_visibility(tree)[1], tree, 1, labels=LABELS, prefix_labels=["a"])
 
 
