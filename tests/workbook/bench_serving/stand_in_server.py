@@ -45,10 +45,7 @@ class Handler(BaseHTTPRequestHandler):
                 os._exit(3)
             with (place / "asked.jsonl").open("a") as log:
                 log.write(json.dumps({"name": name, "layers": layers, **body}) + "\n")
-        if "text" in body:  # the client's warm-up
-            self._send(b"data: " + json.dumps(answer([0], body["sampling_params"], body)).encode() + b"\n\n")
-            return
-        pairs = zip(body["input_ids"], body["sampling_params"], strict=True)
+        pairs = zip(body.get("input_ids", [[0]]), body["sampling_params"], strict=True)  # a text is the warm-up
         self._send(json.dumps([answer(prompt, sampling, body) for prompt, sampling in pairs]).encode())
 
     def _send(self, content: bytes) -> None:

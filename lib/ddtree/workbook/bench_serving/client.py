@@ -1,21 +1,20 @@
 """Send requests to an SGLang server and measure the replies.
 
-Token counts are the server's, times the client's own. A streamed reply shows when its first token came; replies that
-come whole cost server and client least, which measuring small models needs.
+Token counts are the server's, times the client's own. Replies come whole, not streamed: that costs server and client
+least, which measuring small models needs.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 WARM_UP = {"temperature": 0.0, "max_new_tokens": 4}
-Chunk = dict[str, Any]  # of SGLang: text so far, output_ids, meta_info
+Answer = dict[str, Any]  # of SGLang: text, output_ids, meta_info
 Prompt = str | Sequence[int]
 Choice = tuple[float, int]  # log-probability in nats, token
 
@@ -30,17 +29,13 @@ class RefusedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One request as the client saw it; times in seconds."""
+    """The reply to one prompt, by the server's counts."""
 
-    text: str
     ids: tuple[int, ...]
     tokens: int
-    first_token_s: float | None  # None for a reply that came whole
-    total_s: float
-    server_s: float | None  # the same by the server's clock; None where it does not say
-    finish: str  # SGLang's finish_reason: "length" or "stop"
+    server_s: float | None  # seconds by the server's clock; None where it does not say
     rounds: int | None  # verify passes; None without speculation
-    acceptance: float | None  # mean tokens per verify pass, by the server's count
+    acceptance: float | None  # mean tokens per verify pass
     passes: tuple[int, ...] | None  # entry n: verify passes that emitted n + 1 tokens; None where it does not say
 
 
@@ -90,34 +85,22 @@ class Client:
         self.request("1, 2, 3,", **WARM_UP)
 
     def request(self, prompt: Prompt, **sampling: Any) -> Reply:
-        """Stream one reply. Raises RefusedError."""
-        start = time.perf_counter()
-        first: float | None = None
-        last: Chunk = {}
-        for last in self._stream(prompt, sampling):
-            _check(last)
-            if first is None and last["meta_info"]["completion_tokens"] > 0:
-                first = time.perf_counter() - start
-        total = time.perf_counter() - start
-        if not last or first is None:
-            raise RefusedError("the server ended the stream without a token.")
-        return _reply(last, total, first)
+        """The reply to one prompt. Raises RefusedError."""
+        (reply,) = self.request_batch([prompt], **sampling).replies
+        return reply
 
     def request_batch(
         self, prompts: Sequence[Prompt], *, each: Sequence[Mapping[str, Any]] | None = None, **sampling: Any
     ) -> BatchReply:
         """Send all `prompts` in one request and wait for the last of the replies, which come whole.
 
-        `each` holds more sampling parameters of each prompt, for example its sampling_seed. The total_s of every reply
-        is the wall clock of all. Raises RefusedError.
+        `each` holds more sampling parameters of each prompt, for example its sampling_seed. Raises RefusedError.
         """
         parameters = [{**sampling, **own} for own in each or [{}] * len(prompts)]
         start = time.perf_counter()
         answers = self.generate(prompts, parameters)
         wall_s = time.perf_counter() - start
-        for answer in answers:
-            _check(answer)
-        return BatchReply(tuple(_reply(answer, wall_s) for answer in answers), wall_s)
+        return BatchReply(tuple(_reply(answer) for answer in answers), wall_s)
 
     def top_logprobs(self, prompt: Prompt, count: int, **sampling: Any) -> tuple[tuple[int, ...], list[list[Choice]]]:
         """The tokens of one reply, and at each of their places the top `count` tokens, the likeliest first.
@@ -125,12 +108,11 @@ class Client:
         Equally likely tokens come in any order. Raises RefusedError, always from a speculative server.
         """
         (answer,) = self.generate([prompt], [sampling], return_logprob=True, top_logprobs_num=count)
-        _check(answer)
         places = answer["meta_info"]["output_top_logprobs"]
         choices = [[(float(logprob), int(token)) for logprob, token, *_ in place] for place in places]
         return tuple(answer["output_ids"]), choices
 
-    def generate(self, prompts: Sequence[Prompt], sampling: Sequence[Mapping[str, Any]], **more: Any) -> list[Chunk]:
+    def generate(self, prompts: Sequence[Prompt], sampling: Sequence[Mapping[str, Any]], **more: Any) -> list[Answer]:
         """Whole replies to prompts sent as one request, each with its own `sampling`, as SGLang gives them.
 
         Raises RefusedError.
@@ -138,39 +120,24 @@ class Client:
         texts = all(isinstance(prompt, str) for prompt in prompts)
         inputs = {"text": list(prompts)} if texts else {"input_ids": [list(prompt) for prompt in prompts]}
         body = {**inputs, "sampling_params": list(sampling), "stream": False, **more}
-        return list(self.post("/generate", body).json())
-
-    def _stream(self, prompt: Prompt, sampling: Mapping[str, Any]) -> Iterator[Chunk]:
-        inputs = {"text": prompt} if isinstance(prompt, str) else {"input_ids": list(prompt)}
-        body = {**inputs, "sampling_params": sampling, "stream": True}
-        with self.http.stream("POST", "/generate", json=body) as answer:
-            if answer.status_code != 200:
-                raise RefusedError(f"{self.url} answered {answer.status_code}: {answer.read().decode()[:500]}")
-            for line in answer.iter_lines():
-                if line.startswith("data:") and (data := line.removeprefix("data:").strip()) != "[DONE]":
-                    yield json.loads(data)
+        answers: list[Answer] = self.post("/generate", body).json()
+        for answer in answers:
+            if "error" in answer:
+                raise RefusedError(str(answer["error"].get("message", answer["error"])))
+            finish = answer["meta_info"].get("finish_reason")
+            if finish and finish["type"] == "abort":
+                raise RefusedError(str(finish.get("message", finish)))
+        return answers
 
 
-def _reply(last: Chunk, total_s: float, first_token_s: float | None = None) -> Reply:
-    meta = last["meta_info"]
+def _reply(answer: Answer) -> Reply:
+    meta = answer["meta_info"]
     passes = meta.get("spec_correct_drafts_histogram")
     return Reply(
-        text=last["text"],
-        ids=tuple(last.get("output_ids", ())),
+        ids=tuple(answer.get("output_ids", ())),
         tokens=meta["completion_tokens"],
-        first_token_s=first_token_s,
-        total_s=total_s,
         server_s=meta.get("e2e_latency"),
-        finish=meta["finish_reason"]["type"],
         rounds=meta.get("spec_verify_ct"),
         acceptance=meta.get("spec_accept_length"),
         passes=tuple(passes) if passes else None,
     )
-
-
-def _check(chunk: Chunk) -> None:
-    if "error" in chunk:
-        raise RefusedError(str(chunk["error"].get("message", chunk["error"])))
-    finish = chunk["meta_info"].get("finish_reason")
-    if finish and finish["type"] == "abort":
-        raise RefusedError(str(finish.get("message", finish)))
