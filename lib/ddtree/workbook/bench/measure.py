@@ -70,6 +70,7 @@ def measure_live(params: SpeedParams, *, say: Say = print, keep: Keep = lambda _
         metrics["rounds"] += measure_rounds(name, pair, prompts, params, say)
         metrics["chain"] += measure_calls(name, pair, prompts, params, metrics["skipped"], say)
         keep(metrics)
+        del pair  # else it would stay in memory while the next one is loaded
     return metrics
 
 
