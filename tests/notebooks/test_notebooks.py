@@ -16,7 +16,7 @@ import pytest
 from ddtree.workbook.params import PARAMS, NotebookParams
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import read_result
-from ddtree.workbook.report.run_info import PLOTLY
+from ddtree.workbook.report.html import PLOTLY
 from ddtree.workbook.runner import RunOutcome, run_notebook
 
 NOTEBOOKS = sorted((project_root() / "notebooks").glob("*.ipynb"))

@@ -8,7 +8,7 @@ import pytest
 from ddtree.workbook.params import ServingParams
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import read_result, write_result
-from ddtree.workbook.report.run_info import PLOTLY
+from ddtree.workbook.report.html import PLOTLY
 from ddtree.workbook.runner import RunOutcome, run_notebook
 from serving_record import made_up, write_made_up
 

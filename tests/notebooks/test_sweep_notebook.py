@@ -10,7 +10,7 @@ import pytest
 from ddtree.workbook.params import SweepParams
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import read_result
-from ddtree.workbook.report.run_info import PLOTLY
+from ddtree.workbook.report.html import PLOTLY
 from ddtree.workbook.runner import RunOutcome, run_notebook
 from sweep_folder import FAILURE, cell_id, write_sweep
 

@@ -392,26 +392,27 @@ def report(
 def _attempt(make: Callable[[Path], list[Path]], folder: Path) -> str:
     """Print what `make` wrote for `folder`; why it failed, "" when it did not."""
     from ddtree.workbook.records import RecordError
-    from ddtree.workbook.report.html import ReportError
     from ddtree.workbook.report.index import NoRunsError
     from ddtree.workbook.report.pdf import PdfError
+    from ddtree.workbook.report.run_info import NotebookError
 
     try:
         for path in make(folder):
             typer.echo(shown(path))
-    except (ReportError, RecordError, NoRunsError, PdfError) as error:
+    except (NotebookError, RecordError, NoRunsError, PdfError) as error:
         return str(error)
     return ""
 
 
 def _report(folder: Path) -> list[Path]:
-    from ddtree.workbook.report.html import ReportError, export
+    from ddtree.workbook.records import EXECUTED_NAME, REPORT_NAME
+    from ddtree.workbook.report.html import export
     from ddtree.workbook.report.index import runs_below
-    from ddtree.workbook.runner import EXECUTED_NAME, REPORT_NAME
+    from ddtree.workbook.report.run_info import NotebookError
 
     executed = folder / EXECUTED_NAME
     if folder.is_dir() and not executed.is_file() and (below := len(runs_below(folder))):
-        raise ReportError(
+        raise NotebookError(
             f"{folder} holds no {EXECUTED_NAME}, but {below} run(s) in or below it; "
             f"`ddtree report --index {folder}` lists them."
         )

@@ -11,7 +11,7 @@ import pandas as pd
 from ddtree.decode import FORWARDS, STAGES
 from ddtree.workbook.live.measure import SETTING, Measurements
 from ddtree.workbook.live.record import close_record
-from ddtree.workbook.notebook_run import Run
+from ddtree.workbook.notebook_run import NotebookRun
 from ddtree.workbook.records import write_traces
 from ddtree.workbook.stats import ratio_of_ratios, ratio_of_sums, resampled_prompts
 
@@ -79,7 +79,7 @@ class IncompleteRun(RuntimeError):  # noqa: N818 (a report shows this name: it i
     """Some prompts were not measured; result.json holds those that were."""
 
 
-def end_if_partial(run: Run, measured: Measurements, metrics: Mapping[str, Any], *, record: Path) -> None:
+def end_if_partial(run: NotebookRun, measured: Measurements, metrics: Mapping[str, Any], *, record: Path) -> None:
     """Nothing if every prompt was measured; else traces and result.json of what there is, then IncompleteRun."""
     if not measured.stopped:
         return
@@ -91,8 +91,8 @@ def end_if_partial(run: Run, measured: Measurements, metrics: Mapping[str, Any],
     )
 
 
-def finish(run: Run, measured: Measurements, metrics: Mapping[str, Any], *, record: Path) -> Path:
-    """Write traces and result.json of a run that is complete, and close its record. Returns as `Run.finish`."""
+def finish(run: NotebookRun, measured: Measurements, metrics: Mapping[str, Any], *, record: Path) -> Path:
+    """Write traces and result.json of a run that is complete, and close its record. Returns as `NotebookRun.finish`."""
     write_traces(run.out_dir, "rounds", measured.rounds)
     written = run.finish({**metrics, **progress(measured)})
     close_record(record)

@@ -15,37 +15,37 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from nbformat import NotebookNode, v4
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ddtree.workbook.records import RESULT_NAME, RecordError, write_text
+from ddtree.workbook.records import EXECUTED_NAME, REPORT_NAME, RESULT_NAME, RUN_NAME, RecordError, write_text
 from ddtree.workbook.report.html import CONTENT_SECURITY_POLICY, TEMPLATES
 from ddtree.workbook.report.run_info import (
+    ExecutedNotebook,
+    NotebookError,
     RunRecord,
-    cells_run,
+    RunRecords,
     duration,
-    ended,
-    failure_of,
     in_order,
     in_short,
-    origin_stem,
-    parameters_of,
-    read_record,
-    seconds_of,
-    strangers,
-    title,
+    read_notebook,
+    read_records,
 )
-from ddtree.workbook.runner import EXECUTED_NAME, REPORT_NAME
 from ddtree.workbook.sweep.cell import FAILURE_NAME
 from ddtree.workbook.sweep.cell import failure_of as failure_of_cell
 from ddtree.workbook.sweep.grid import PLAN_NAME, cell_folder, read_plan
 
+INDEX_NAME = "index.html"
+STATUSES = ("done", "failed", "unfinished", "unreadable")
+NO_COLUMN = {"model", "out_dir"}  # the model has a column already, out_dir is the folder
+LONGEST_PARAMETER = 48  # characters of a text parameter in its column
 GENERIC_NUMBERS = 4
 LONGEST_METRIC = 60  # characters of a text among the generic numbers
 
+Status = Literal["done", "failed", "unfinished", "unreadable"]
+
 
 @dataclass(frozen=True, slots=True)
-class Headline:
+class KeyMetrics:
     """Lines to read, the number to sort them by (None: none), and mean acceptance lengths, a line each."""
 
     lines: tuple[str, ...] = ()
@@ -76,16 +76,16 @@ class _Best(BaseModel):
     over_dflash_hi: float
 
 
-class _Laws(BaseModel):
+class _Tests(BaseModel):
     tested: int
     rejected: int
     controls_run: int = 0
     controls_rejected: int = 0
 
 
-def headline(record: RunRecord) -> Headline:
-    """The headline numbers of a run. Metrics of another form than the notebook's are shown as generic ones."""
-    known: dict[str, Callable[[Mapping[str, Any]], Headline]] = {
+def key_metrics_of(record: RunRecord) -> KeyMetrics:
+    """The key metrics of a run. Metrics of another form than the notebook's are shown as generic ones."""
+    known: dict[str, Callable[[Mapping[str, Any]], KeyMetrics]] = {
         "02_kernel": _kernel,
         "03_live": _live,
         "04_serving": _serving,
@@ -97,7 +97,7 @@ def headline(record: RunRecord) -> Headline:
         return _generic(record.metrics)
 
 
-def _live(metrics: Mapping[str, Any]) -> Headline:
+def _live(metrics: Mapping[str, Any]) -> KeyMetrics:
     """The fastest drafted setting of each temperature, with its 95 % interval."""
     settings = TypeAdapter(list[_Setting]).validate_python(metrics["summary"])
     drafted = [setting for setting in settings if setting.strategy != "autoregressive"]
@@ -105,7 +105,7 @@ def _live(metrics: Mapping[str, Any]) -> Headline:
         max((setting for setting in drafted if setting.temperature == temperature), key=lambda each: each.speedup)
         for temperature in sorted({setting.temperature for setting in drafted})
     ]
-    return Headline(
+    return KeyMetrics(
         lines=tuple(
             f"T={each.temperature:g}: {each.speedup:.2f}× ({each.speedup_lo:.2f} to {each.speedup_hi:.2f}) {each.label}"
             for each in best
@@ -116,7 +116,7 @@ def _live(metrics: Mapping[str, Any]) -> Headline:
     )
 
 
-def _serving(metrics: Mapping[str, Any]) -> Headline:
+def _serving(metrics: Mapping[str, Any]) -> KeyMetrics:
     """DDTREE over DFLASH of the smallest batch at the least cost, which is named where identity layers emulate it."""
     rated = TypeAdapter(list[_Best]).validate_python(metrics["best"])
     least = min((each.extra_layers for each in rated), default=0)
@@ -124,7 +124,7 @@ def _serving(metrics: Mapping[str, Any]) -> Headline:
     batch = min((each.batch for each in here), default=0)
     shown = sorted((each for each in here if each.batch == batch), key=lambda each: each.temperature)
     emulated = " (emulated cost)" if least else ""
-    return Headline(
+    return KeyMetrics(
         lines=tuple(
             f"T={each.temperature:g}: {each.over_dflash:.2f}× DFLASH ({each.over_dflash_lo:.2f} to "
             f"{each.over_dflash_hi:.2f}) {each.name}{emulated}"
@@ -134,18 +134,18 @@ def _serving(metrics: Mapping[str, Any]) -> Headline:
     )
 
 
-def _kernel(metrics: Mapping[str, Any]) -> Headline:
-    laws = _Laws.model_validate(metrics["laws"])
-    lines = [f"{laws.rejected} of {laws.tested} laws rejected"]
-    if laws.controls_run:
-        lines.append(f"{laws.controls_rejected} of {laws.controls_run} controls rejected")
-    return Headline(tuple(lines), float(laws.rejected))
+def _kernel(metrics: Mapping[str, Any]) -> KeyMetrics:
+    tests = _Tests.model_validate(metrics["laws"])
+    lines = [f"{tests.rejected} of {tests.tested} distributions rejected"]
+    if tests.controls_run:
+        lines.append(f"{tests.controls_rejected} of {tests.controls_run} negative controls rejected")
+    return KeyMetrics(tuple(lines), float(tests.rejected))
 
 
-def _generic(metrics: Mapping[str, Any]) -> Headline:
+def _generic(metrics: Mapping[str, Any]) -> KeyMetrics:
     found = list(_scalars(metrics, ""))[:GENERIC_NUMBERS]
     numbers = [float(value) for _, value in found if isinstance(value, int | float) and not isinstance(value, bool)]
-    return Headline(tuple(f"{name} {_written(value)}" for name, value in found), numbers[0] if numbers else None)
+    return KeyMetrics(tuple(f"{name} {_written(value)}" for name, value in found), numbers[0] if numbers else None)
 
 
 def _scalars(metrics: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, int | float | bool | str]]:
@@ -164,20 +164,17 @@ def _written(value: int | float | bool | str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-State = Literal["done", "failed", "unfinished", "unreadable"]
-
-
 @dataclass(frozen=True, slots=True)
 class ListedRun:
     """One run as an index shows it; what is not known is empty. `folder` is relative to the indexed one, "." itself."""
 
     folder: str
-    state: State
+    status: Status
     reason: str
     notebook: str = ""
     title: str = ""
     params: dict[str, Any] = field(default_factory=dict)
-    headline: Headline = field(default_factory=Headline)
+    key_metrics: KeyMetrics = field(default_factory=KeyMetrics)
     finished: datetime | None = None
     machine: str = ""
     wall_s: float | None = None
@@ -187,8 +184,8 @@ class ListedRun:
 def runs_below(root: Path) -> list[ListedRun]:
     """Every run in and below `root`, the newest first, and every cell of a sweep that was planned and not yet run.
 
-    A run is a folder that holds an executed.ipynb, a result.json or a failure.json. Hidden folders are left out and
-    links to folders are not followed. Runs without a date come last, by name.
+    A run is a folder that holds an executed.ipynb, a run.json, a result.json or a failure.json. Hidden folders are left
+    out and links to folders are not followed. Runs without a date come last, by name.
     """
     found: dict[str, ListedRun] = {}
     planned: dict[str, ListedRun] = {}
@@ -196,7 +193,7 @@ def runs_below(root: Path) -> list[ListedRun]:
         below[:] = sorted(name for name in below if not name.startswith("."))
         folder = Path(walked)
         where = folder.relative_to(root).as_posix()
-        if {EXECUTED_NAME, RESULT_NAME, FAILURE_NAME} & set(files):
+        if {EXECUTED_NAME, RUN_NAME, RESULT_NAME, FAILURE_NAME} & set(files):
             found[where] = _listed(folder, root)
         if PLAN_NAME in files:
             planned |= _planned(folder, root)
@@ -225,78 +222,58 @@ def _planned(sweep: Path, root: Path) -> dict[str, ListedRun]:
 
 def _listed(folder: Path, root: Path) -> ListedRun:
     problems = []
-    notebook, record, noted = None, None, None
+    executed, noted = None, None
     try:
         noted = failure_of_cell(folder)
     except RecordError as error:
         problems.append(str(error).replace(f"The record {folder / FAILURE_NAME}", FAILURE_NAME))
-    if (folder / EXECUTED_NAME).is_file():
-        try:
-            notebook = _read_notebook(folder / EXECUTED_NAME)
-        except (OSError, ValueError) as error:
-            problems.append(str(error))
-    if (folder / RESULT_NAME).is_file():
-        try:
-            record = read_record(folder / RESULT_NAME)
-        except RecordError as error:
-            problems.append(str(error).replace(f"The result {folder / RESULT_NAME}", RESULT_NAME))
-    values = parameters_of(notebook) if notebook else {}
-    if record and (other := strangers(values, record)):
-        problems.append(f"{RESULT_NAME} is of another run than {EXECUTED_NAME} ({', '.join(other)}).")
-        record = None
-    state, reason = _state(notebook, record, noted, problems)
-    report = folder / REPORT_NAME
-    return ListedRun(
-        folder=folder.relative_to(root).as_posix(),
-        state=state,
-        reason=reason,
-        notebook=record.notebook if record else origin_stem(notebook) if notebook else "",
-        title=(title(notebook) or "") if notebook else "",
-        params={**values, **(record.params if record else {})},
-        headline=headline(record) if record else Headline(),
-        finished=record.finished_utc if record else ended(notebook) if notebook else None,
-        machine=record.environment.name if record else "",
-        wall_s=record.wall_s if record else seconds_of(notebook) if notebook else None,
-        report=report.relative_to(root).as_posix() if report.is_file() else "",
-    )
-
-
-def _read_notebook(path: Path) -> NotebookNode:
-    """The notebook, without the validation that makes nbformat slow. Raises OSError or ValueError, a sentence."""
+    path = folder / EXECUTED_NAME
     try:
-        notebook = v4.reads(path.read_text(encoding="utf-8"))
-        for read in (title, failure_of, cells_run, ended, seconds_of, parameters_of, origin_stem):
-            read(notebook)
-    except OSError as error:
-        raise OSError(f"{path.name} cannot be read: {error.strerror}.") from error
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path.name} is no executed notebook ({type(error).__name__}: {error}).") from error
-    return notebook
+        executed = read_notebook(path) if path.is_file() else None
+    except NotebookError as error:
+        problems.append(str(error).replace(f"The notebook {path}", EXECUTED_NAME))
+    records = read_records(folder, executed)
+    start, result = records.start, records.result
+    status, reason = _status(executed, records, noted, [*problems, *records.problems])
+    listed = ListedRun(
+        folder=folder.relative_to(root).as_posix(),
+        status=status,
+        reason=reason,
+        report=(folder / REPORT_NAME).relative_to(root).as_posix() if (folder / REPORT_NAME).is_file() else "",
+    )
+    if executed:
+        finished = executed.ended or executed.started
+        listed = replace(
+            listed, notebook=executed.origin, title=executed.title, finished=finished, wall_s=executed.seconds
+        )
+    if start:
+        machine = start.environment.name
+        listed = replace(listed, notebook=start.notebook, params=start.params, machine=machine)
+        listed = replace(listed, finished=listed.finished or start.moment)
+    if result:
+        listed = replace(listed, finished=result.finished_utc, wall_s=result.wall_s, key_metrics=key_metrics_of(result))
+    return listed
 
 
-def _state(
-    notebook: NotebookNode | None, record: RunRecord | None, noted: str | None, problems: list[str]
-) -> tuple[State, str]:
+def _status(
+    executed: ExecutedNotebook | None, records: RunRecords, noted: str | None, problems: list[str]
+) -> tuple[Status, str]:
     if problems:
         return "unreadable", " ".join(problems)
-    failure = noted or (failure_of(notebook).reason if notebook else "")
-    if record and record.metrics.get("complete") is False:
-        count = f"{record.metrics.get('prompts_done', '?')} of {record.metrics.get('prompts_planned', '?')} prompts"
+    failure = noted or (executed.failure if executed else "")
+    result = records.result
+    if result and result.metrics.get("complete") is False:
+        count = f"{result.metrics.get('prompts_done', '?')} of {result.metrics.get('prompts_planned', '?')} prompts"
         return "unfinished", failure if count in failure else f"{count}: {failure}" if failure else count
     if failure:
         return "failed", failure
-    if record:
+    if result:
         return "done", ""
-    done, planned = cells_run(notebook) if notebook else (0, 0)
-    if done < planned:
-        return "unfinished", f"{done} of {planned} cells: it still runs, or was killed"
-    return "unfinished", f"all {planned} cells ran, but none wrote {RESULT_NAME}"
-
-
-INDEX_NAME = "index.html"
-NO_COLUMN = {"model", "out_dir"}  # the one has a column of its own, the other is the folder
-STATES = ("done", "failed", "unfinished", "unreadable")
-LONGEST_PARAMETER = 48  # characters of a text parameter in its column
+    if executed is None:
+        return "unfinished", f"started, but there is no {RESULT_NAME}: it is still running, or was stopped"
+    if executed.cells_run < executed.cells:
+        return "unfinished", f"{executed.cells_run} of {executed.cells} cells: it is still running, or was killed"
+    return "unfinished", f"all {executed.cells} cells ran, but none wrote {RESULT_NAME}"
 
 
 class NoRunsError(ValueError):
@@ -310,7 +287,7 @@ class Cell:
     lines: tuple[str, ...]
     sort_by: str | float
     link: str = ""
-    state: str = ""
+    status: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,11 +318,11 @@ def write_index(folder: Path) -> Path:
 def render_index(name: str, runs: Sequence[ListedRun]) -> str:
     """The page that lists `runs` under the heading `name`."""
     varied = differing(runs)
-    measured = any(run.headline.acceptance for run in runs)
+    measured = any(run.key_metrics.acceptance for run in runs)
     columns = [
         Column("run", "text"),
         Column("notebook", "text"),
-        Column("state", "text"),
+        Column("status", "text"),
         Column("result", "number"),
         *([Column("tokens per round", "number")] if measured else []),
         *[Column(parameter, "parameter") for parameter in varied],
@@ -368,7 +345,7 @@ def render_index(name: str, runs: Sequence[ListedRun]) -> str:
         name=name,
         columns=columns,
         rows=[_cells(run, varied, measured) for run in runs],
-        counts=[(state, number) for state in STATES if (number := sum(run.state == state for run in runs))],
+        counts=[(status, number) for status in STATUSES if (number := sum(run.status == status for run in runs))],
     )
 
 
@@ -386,14 +363,14 @@ def differing(runs: Sequence[ListedRun]) -> list[str]:
 
 
 def _cells(run: ListedRun, varied: list[str], measured: bool) -> list[Cell]:
-    result = run.headline
+    result = run.key_metrics
     model = str(run.params.get("model", ""))
     finished = run.finished
     when = (finished.strftime("%Y-%m-%d"), finished.strftime("%H:%M UTC")) if finished else ()
     return [
         Cell((run.folder,), run.folder, link=quote(run.report)),
         Cell(tuple(text for text in (run.notebook, run.title) if text), run.notebook),
-        Cell((run.reason,) if run.reason else (), run.state, state=run.state),
+        Cell((run.reason,) if run.reason else (), run.status, status=run.status),
         Cell(result.lines, _sorted_by(result.sort_by)),
         *([Cell(result.acceptance, _sorted_by(result.best_acceptance))] if measured else []),
         *[_parameter(run.params.get(name)) for name in varied],
