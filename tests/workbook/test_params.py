@@ -169,7 +169,7 @@ def test_yaml_overrides_defaults(tmp_path: Path) -> None:
         ("# budget: 3\n", "holds no values"),
         ("- 1\n", "of the form `name: value`"),
         ("budget: [3\n", "not valid YAML"),
-        ("budget: 3\nbudget: 4\n", "budget stands more than once"),
+        ("budget: 3\nbudget: 4\n", "budget is given more than once"),
         ("grid:\n  budget: [1, 2]\n", "unknown parameter 'grid'"),
         ("temperature: 1e-6\n", "write 1.0e-6"),
         ("device: off\n", "put the text in quotes"),

@@ -66,7 +66,7 @@ def test_every_combination_is_a_cell_and_a_single_value_is_a_list_of_it_alone(tm
             "the grid has 120 cells (60 seed x 2 budget), more than",
         ),
         ("max_cells: 2\ngrid: {seed: [0, 1, 2]}", "has 3 cells (3 seed), more than 2; write max_cells: 3"),
-        ("grid: {seed: [0], seed: [1]}", "seed stands more than once"),
+        ("grid: {seed: [0], seed: [1]}", "seed is given more than once"),
     ],
 )
 def test_a_wrong_file_is_one_sentence_that_names_axis_and_value(tmp_path: Path, text: str, sentence: str) -> None:
