@@ -44,12 +44,12 @@ def doctor(
     """Look at this machine: packages, processor, GPU, verify backends, models, Jupyter, and what serving needs.
 
     Each line is ok, a warning (the workbook runs without it, and the line tells what does not), or missing (the
-    workbook on a CPU needs it); the line below begins with > and tells what would mend it. Nothing is changed.
+    workbook on a CPU needs it); the line below begins with > and tells what fixes it. Nothing is changed.
 
     \b
     Examples:
       ddtree doctor
-      ddtree doctor --json | jq '.findings[] | select(.state == "missing")'
+      ddtree doctor --json | jq '.checks[] | select(.state == "missing")'
 
     \b
     Exit codes:
@@ -57,19 +57,14 @@ def doctor(
       1  something it needs is missing or broken
       2  an argument is wrong, or this is not the repository
     """
-    from ddtree.workbook.doctor.checks import (
-        as_json,
-        as_text,
-        examine,  # loads Jupyter, and torch later
-        usable,
-    )
+    from ddtree.workbook.doctor.checks import as_json, as_text, run_checks, usable  # loads Jupyter, and torch later
 
     try:
-        findings = examine(shown(Path(sys.executable)))
+        results = run_checks(shown(Path(sys.executable)))
     except ProjectRootError as error:
         stop(str(error), BAD_PARAMETERS)
-    typer.echo(as_json(findings) if json else as_text(findings))
-    if not usable(findings):
+    typer.echo(as_json(results) if json else as_text(results))
+    if not usable(results):
         raise typer.Exit(RUN_FAILED)
 
 

