@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddtree.workbook.report.index import KeyMetrics, ListedRun, render_index
+from ddtree.workbook.report.index import ListedRun, render_index
+from ddtree.workbook.report.key_metrics import KeyMetrics
 from offline_browser import (
     NEEDS_BROWSER,
     assert_asked_for_nothing,

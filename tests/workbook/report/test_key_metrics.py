@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ddtree.workbook.report.index import KeyMetrics, key_metrics_of
+from ddtree.workbook.report.key_metrics import KeyMetrics, key_metrics_of
 from ddtree.workbook.report.run_info import RunRecord
 from run_folders import record, setting
 

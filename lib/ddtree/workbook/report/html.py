@@ -104,8 +104,14 @@ class _ReportExporter(HTMLExporter):
 
     @pass_context
     def markdown2html(self, context: Any, source: str) -> Markup:
-        folder = context["resources"]["metadata"]["path"]
-        return Markup(OfflineMarkdown(context["cell"].get("attachments", {}), folder).to_html(source))
+        renderer = _MathMLRenderer(
+            escape=False,
+            attachments=context["cell"].get("attachments", {}),
+            embed_images=True,
+            exclude_anchor_links=True,
+            path=context["resources"]["metadata"]["path"],  # where a cell's local pictures are
+        )
+        return Markup(MarkdownWithMath(renderer=renderer).render(source))
 
 
 def _code_css() -> str:
@@ -232,19 +238,6 @@ def _min_width(layout: dict[str, Any]) -> int:
     if len(starts) > 1:
         return COLUMN_WIDTH * len(starts)
     return int(layout.get("width") or 0)
-
-
-class OfflineMarkdown:
-    """Renders the markdown of one cell; pictures come from its attachments or from files under `folder`."""
-
-    def __init__(self, attachments: dict[str, Any], folder: str) -> None:
-        self._renderer = _MathMLRenderer(
-            escape=False, attachments=attachments, embed_images=True, exclude_anchor_links=True, path=folder
-        )
-
-    def to_html(self, source: str) -> str:
-        """The HTML of `source`."""
-        return MarkdownWithMath(renderer=self._renderer).render(source)
 
 
 class _MathMLRenderer(IPythonRenderer):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,14 +15,13 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ddtree.workbook.records import EXECUTED_NAME, REPORT_NAME, RESULT_NAME, RUN_NAME, RecordError, write_text
 from ddtree.workbook.report.html import CONTENT_SECURITY_POLICY, TEMPLATES
+from ddtree.workbook.report.key_metrics import KeyMetrics, key_metrics_of
 from ddtree.workbook.report.run_info import (
     ExecutedNotebook,
     NotebookError,
-    RunRecord,
     RunRecords,
     duration,
     in_order,
@@ -38,130 +37,12 @@ INDEX_NAME = "index.html"
 STATUSES = ("done", "failed", "unfinished", "unreadable")
 NO_COLUMN = {"model", "out_dir"}  # the model has a column already, out_dir is the folder
 LONGEST_PARAMETER = 48  # characters of a text parameter in its column
-GENERIC_NUMBERS = 4
-LONGEST_METRIC = 60  # characters of a text among the generic numbers
 
 Status = Literal["done", "failed", "unfinished", "unreadable"]
 
 
-@dataclass(frozen=True, slots=True)
-class KeyMetrics:
-    """Lines to read, the number to sort them by (None: none), and mean acceptance lengths, a line each."""
-
-    lines: tuple[str, ...] = ()
-    sort_by: float | None = None
-    acceptance: tuple[str, ...] = ()
-    best_acceptance: float | None = None
-
-
-class _Setting(BaseModel):
-    temperature: float
-    label: str
-    strategy: str
-    speedup: float
-    speedup_lo: float
-    speedup_hi: float
-    acceptance: float
-
-
-class _Best(BaseModel):
-    """The fastest DDTREE server at one place, against DFLASH."""
-
-    extra_layers: int
-    batch: int
-    temperature: float
-    name: str
-    over_dflash: float
-    over_dflash_lo: float
-    over_dflash_hi: float
-
-
-class _Tests(BaseModel):
-    tested: int
-    rejected: int
-    controls_run: int = 0
-    controls_rejected: int = 0
-
-
-def key_metrics_of(record: RunRecord) -> KeyMetrics:
-    """The key metrics of a run. Metrics of another form than the notebook's are shown as generic ones."""
-    known: dict[str, Callable[[Mapping[str, Any]], KeyMetrics]] = {
-        "02_kernel": _kernel,
-        "03_live": _live,
-        "04_serving": _serving,
-    }
-    reader = known.get(record.notebook, _generic)
-    try:
-        return reader(record.metrics)
-    except (ValidationError, KeyError):
-        return _generic(record.metrics)
-
-
-def _live(metrics: Mapping[str, Any]) -> KeyMetrics:
-    """The fastest drafted setting of each temperature, with its 95 % interval."""
-    settings = TypeAdapter(list[_Setting]).validate_python(metrics["summary"])
-    drafted = [setting for setting in settings if setting.strategy != "autoregressive"]
-    best = [
-        max((setting for setting in drafted if setting.temperature == temperature), key=lambda each: each.speedup)
-        for temperature in sorted({setting.temperature for setting in drafted})
-    ]
-    return KeyMetrics(
-        lines=tuple(
-            f"T={each.temperature:g}: {each.speedup:.2f}× ({each.speedup_lo:.2f} to {each.speedup_hi:.2f}) {each.label}"
-            for each in best
-        ),
-        sort_by=max((each.speedup for each in best), default=None),
-        acceptance=tuple(f"T={each.temperature:g}: {each.acceptance:.2f}" for each in best),
-        best_acceptance=max((each.acceptance for each in best), default=None),
-    )
-
-
-def _serving(metrics: Mapping[str, Any]) -> KeyMetrics:
-    """DDTREE over DFLASH of the smallest batch at the least cost, which is named where identity layers emulate it."""
-    rated = TypeAdapter(list[_Best]).validate_python(metrics["best"])
-    least = min((each.extra_layers for each in rated), default=0)
-    here = [each for each in rated if each.extra_layers == least]
-    batch = min((each.batch for each in here), default=0)
-    shown = sorted((each for each in here if each.batch == batch), key=lambda each: each.temperature)
-    emulated = " (emulated cost)" if least else ""
-    return KeyMetrics(
-        lines=tuple(
-            f"T={each.temperature:g}: {each.over_dflash:.2f}× DFLASH ({each.over_dflash_lo:.2f} to "
-            f"{each.over_dflash_hi:.2f}) {each.name}{emulated}"
-            for each in shown
-        ),
-        sort_by=max((each.over_dflash for each in shown), default=None),
-    )
-
-
-def _kernel(metrics: Mapping[str, Any]) -> KeyMetrics:
-    tests = _Tests.model_validate(metrics["laws"])
-    lines = [f"{tests.rejected} of {tests.tested} distributions rejected"]
-    if tests.controls_run:
-        lines.append(f"{tests.controls_rejected} of {tests.controls_run} negative controls rejected")
-    return KeyMetrics(tuple(lines), float(tests.rejected))
-
-
-def _generic(metrics: Mapping[str, Any]) -> KeyMetrics:
-    found = list(_scalars(metrics, ""))[:GENERIC_NUMBERS]
-    numbers = [float(value) for _, value in found if isinstance(value, int | float) and not isinstance(value, bool)]
-    return KeyMetrics(tuple(f"{name} {_written(value)}" for name, value in found), numbers[0] if numbers else None)
-
-
-def _scalars(metrics: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, int | float | bool | str]]:
-    """Numbers and short texts, those at the top first; `pair` says which model ran, which stands elsewhere."""
-    for name, value in metrics.items():
-        if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST_METRIC):
-            yield f"{prefix}{name}".replace("_", " "), value
-    for name, value in metrics.items():
-        if isinstance(value, Mapping) and not prefix and name != "pair":
-            yield from _scalars(value, f"{name} ")
-
-
-def _written(value: int | float | bool | str) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+class NoRunsError(ValueError):
+    """There is nothing to list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,105 +60,6 @@ class ListedRun:
     machine: str = ""
     wall_s: float | None = None
     report: str = ""
-
-
-def runs_below(root: Path) -> list[ListedRun]:
-    """Every run in and below `root`, the newest first, and every cell of a sweep that was planned and not yet run.
-
-    A run is a folder that holds an executed.ipynb, a run.json, a result.json or a failure.json. Hidden folders are left
-    out and links to folders are not followed. Runs without a date come last, by name.
-    """
-    found: dict[str, ListedRun] = {}
-    planned: dict[str, ListedRun] = {}
-    for walked, below, files in os.walk(root):
-        below[:] = sorted(name for name in below if not name.startswith("."))
-        folder = Path(walked)
-        where = folder.relative_to(root).as_posix()
-        if {EXECUTED_NAME, RUN_NAME, RESULT_NAME, FAILURE_NAME} & set(files):
-            found[where] = _listed(folder, root)
-        if PLAN_NAME in files:
-            planned |= _planned(folder, root)
-    for where, cell in planned.items():
-        run = found.get(where, cell)
-        found[where] = replace(run, notebook=run.notebook or cell.notebook, params=run.params or cell.params)
-    by_date = sorted(found.items())
-    by_date.sort(key=lambda item: item[1].finished.timestamp() if item[1].finished else 0, reverse=True)
-    return [run for _, run in by_date]
-
-
-def _planned(sweep: Path, root: Path) -> dict[str, ListedRun]:
-    """Every cell of the plan by its folder, as if none had run; a plan that cannot be read by its file."""
-    path = sweep / PLAN_NAME
-    try:
-        plan = read_plan(path)
-    except RecordError as error:
-        where = path.relative_to(root).as_posix()
-        return {where: ListedRun(where, "unreadable", str(error).replace(f"The plan {path}", PLAN_NAME))}
-    folders = {cell_folder(sweep, cell.id).relative_to(root).as_posix(): cell for cell in plan.cells}
-    return {
-        where: ListedRun(where, "unfinished", "planned, not run yet", notebook=plan.notebook, params=cell.params)
-        for where, cell in folders.items()
-    }
-
-
-def _listed(folder: Path, root: Path) -> ListedRun:
-    problems = []
-    executed, noted = None, None
-    try:
-        noted = failure_of_cell(folder)
-    except RecordError as error:
-        problems.append(str(error).replace(f"The record {folder / FAILURE_NAME}", FAILURE_NAME))
-    path = folder / EXECUTED_NAME
-    try:
-        executed = read_notebook(path) if path.is_file() else None
-    except NotebookError as error:
-        problems.append(str(error).replace(f"The notebook {path}", EXECUTED_NAME))
-    records = read_records(folder, executed)
-    start, result = records.start, records.result
-    status, reason = _status(executed, records, noted, [*problems, *records.problems])
-    listed = ListedRun(
-        folder=folder.relative_to(root).as_posix(),
-        status=status,
-        reason=reason,
-        report=(folder / REPORT_NAME).relative_to(root).as_posix() if (folder / REPORT_NAME).is_file() else "",
-    )
-    if executed:
-        finished = executed.ended or executed.started
-        listed = replace(
-            listed, notebook=executed.origin, title=executed.title, finished=finished, wall_s=executed.seconds
-        )
-    if start:
-        machine = start.environment.name
-        listed = replace(listed, notebook=start.notebook, params=start.params, machine=machine)
-        listed = replace(listed, finished=listed.finished or start.moment)
-    if result:
-        listed = replace(listed, finished=result.finished_utc, wall_s=result.wall_s, key_metrics=key_metrics_of(result))
-    return listed
-
-
-def _status(
-    executed: ExecutedNotebook | None, records: RunRecords, noted: str | None, problems: list[str]
-) -> tuple[Status, str]:
-    if problems:
-        return "unreadable", " ".join(problems)
-    failure = noted or (executed.failure if executed else "")
-    result = records.result
-    if result and result.metrics.get("complete") is False:
-        count = f"{result.metrics.get('prompts_done', '?')} of {result.metrics.get('prompts_planned', '?')} prompts"
-        return "unfinished", failure if count in failure else f"{count}: {failure}" if failure else count
-    if failure:
-        return "failed", failure
-    if result:
-        return "done", ""
-    if executed is None:
-        return "unfinished", f"started, but there is no {RESULT_NAME}: it is still running, or was stopped"
-    if executed.cells_run < executed.cells:
-        return "unfinished", f"{executed.cells_run} of {executed.cells} cells: it is still running, or was killed"
-    return "unfinished", f"all {executed.cells} cells ran, but none wrote {RESULT_NAME}"
-
-
-class NoRunsError(ValueError):
-    """There is nothing to list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +144,30 @@ def differing(runs: Sequence[ListedRun]) -> list[str]:
     return list(names)
 
 
+def runs_below(root: Path) -> list[ListedRun]:
+    """Every run in and below `root`, the newest first, and every cell of a sweep that was planned and not yet run.
+
+    A run is a folder that holds an executed.ipynb, a run.json, a result.json or a failure.json. Hidden folders are left
+    out and links to folders are not followed. Runs without a date come last, by name.
+    """
+    found: dict[str, ListedRun] = {}
+    planned: dict[str, ListedRun] = {}
+    for walked, below, files in os.walk(root):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        folder = Path(walked)
+        where = folder.relative_to(root).as_posix()
+        if {EXECUTED_NAME, RUN_NAME, RESULT_NAME, FAILURE_NAME} & set(files):
+            found[where] = _listed(folder, root)
+        if PLAN_NAME in files:
+            planned |= _planned(folder, root)
+    for where, cell in planned.items():
+        run = found.get(where, cell)
+        found[where] = replace(run, notebook=run.notebook or cell.notebook, params=run.params or cell.params)
+    by_date = sorted(found.items())
+    by_date.sort(key=lambda item: item[1].finished.timestamp() if item[1].finished else 0, reverse=True)
+    return [run for _, run in by_date]
+
+
 def _cells(run: ListedRun, varied: list[str], measured: bool) -> list[Cell]:
     result = run.key_metrics
     model = str(run.params.get("model", ""))
@@ -393,3 +199,74 @@ def _parameter(value: Any) -> Cell:
     alone = value[0] if isinstance(value, list) and len(value) == 1 else value
     number = isinstance(alone, int | float) and not isinstance(alone, bool)
     return Cell((text,), alone if number else text)
+
+
+def _planned(sweep: Path, root: Path) -> dict[str, ListedRun]:
+    """Every cell of the plan by its folder, as if none had run; a plan that cannot be read by its file."""
+    path = sweep / PLAN_NAME
+    try:
+        plan = read_plan(path)
+    except RecordError as error:
+        where = path.relative_to(root).as_posix()
+        return {where: ListedRun(where, "unreadable", str(error).replace(f"The plan {path}", PLAN_NAME))}
+    folders = {cell_folder(sweep, cell.id).relative_to(root).as_posix(): cell for cell in plan.cells}
+    return {
+        where: ListedRun(where, "unfinished", "planned, not run yet", notebook=plan.notebook, params=cell.params)
+        for where, cell in folders.items()
+    }
+
+
+def _listed(folder: Path, root: Path) -> ListedRun:
+    problems = []
+    executed, noted = None, None
+    try:
+        noted = failure_of_cell(folder)
+    except RecordError as error:
+        problems.append(str(error).replace(f"The record {folder / FAILURE_NAME}", FAILURE_NAME))
+    path = folder / EXECUTED_NAME
+    try:
+        executed = read_notebook(path) if path.is_file() else None
+    except NotebookError as error:
+        problems.append(str(error).replace(f"The notebook {path}", EXECUTED_NAME))
+    records = read_records(folder, executed)
+    start, result = records.start, records.result
+    status, reason = _status(executed, records, noted, [*problems, *records.problems])
+    listed = ListedRun(
+        folder=folder.relative_to(root).as_posix(),
+        status=status,
+        reason=reason,
+        report=(folder / REPORT_NAME).relative_to(root).as_posix() if (folder / REPORT_NAME).is_file() else "",
+    )
+    if executed:
+        finished = executed.ended or executed.started
+        listed = replace(
+            listed, notebook=executed.origin, title=executed.title, finished=finished, wall_s=executed.seconds
+        )
+    if start:
+        machine = start.environment.name
+        listed = replace(listed, notebook=start.notebook, params=start.params, machine=machine)
+        listed = replace(listed, finished=listed.finished or start.moment)
+    if result:
+        listed = replace(listed, finished=result.finished_utc, wall_s=result.wall_s, key_metrics=key_metrics_of(result))
+    return listed
+
+
+def _status(
+    executed: ExecutedNotebook | None, records: RunRecords, noted: str | None, problems: list[str]
+) -> tuple[Status, str]:
+    if problems:
+        return "unreadable", " ".join(problems)
+    failure = noted or (executed.failure if executed else "")
+    result = records.result
+    if result and result.metrics.get("complete") is False:
+        count = f"{result.metrics.get('prompts_done', '?')} of {result.metrics.get('prompts_planned', '?')} prompts"
+        return "unfinished", failure if count in failure else f"{count}: {failure}" if failure else count
+    if failure:
+        return "failed", failure
+    if result:
+        return "done", ""
+    if executed is None:
+        return "unfinished", f"started, but there is no {RESULT_NAME}: it is still running, or was stopped"
+    if executed.cells_run < executed.cells:
+        return "unfinished", f"{executed.cells_run} of {executed.cells} cells: it is still running, or was killed"
+    return "unfinished", f"all {executed.cells} cells ran, but none wrote {RESULT_NAME}"
