@@ -1,4 +1,4 @@
-"""The parameters of each notebook: names, types, ranges, units and defaults, the same in model and notebook.
+"""Define the parameters of each notebook: names, types, ranges, units and defaults, equal in model and notebook.
 
 All problems are reported at once, a sentence for each."""
 
@@ -19,11 +19,11 @@ from ddtree.workbook.params_validation import (
 
 
 def each_once(what: str) -> AfterValidator:
-    """Refuses a list that holds a value twice; `what` is the name of one."""
+    """A validator that refuses a list with repeated values; `what` names one value."""
 
     def check(values: list[Any]) -> list[Any]:
         if len(set(values)) != len(values):
-            raise ValueError(f"every {what} may stand once only")
+            raise ValueError(f"every {what} may occur only once")
         return values
 
     return AfterValidator(check)
@@ -40,10 +40,10 @@ Temperatures = Annotated[
     each_once("temperature"),
 ]
 SkipTokens = Annotated[int, Field(ge=0, le=512, description="tokens generated before the tree that is shown")]
-TreeBudget = Annotated[Budget, Field(description="tree nodes beside the root; 0 drafts nothing")]
+TreeBudget = Annotated[Budget, Field(description="tree nodes excluding the root; 0 drafts nothing")]
 ChosenBudget = Annotated[
     Budget | Literal["auto"],
-    Field(description='tree nodes beside the root; 0 drafts nothing, "auto" chooses round by round'),
+    Field(description='tree nodes excluding the root; 0 drafts nothing, "auto" chooses round by round'),
 ]
 TopkCap = Annotated[int, Field(ge=1, le=1024, description="children of one node at most")]
 TargetTemperature = Annotated[Temperature, Field(description="sampling temperature of the target; 0 is greedy")]
@@ -57,7 +57,7 @@ MinP = Annotated[float, Field(ge=0, le=1, description="tokens below this share o
 Bootstrap = Annotated[int, Field(ge=100, le=100_000, description="resamples for the intervals")]
 Backend = Annotated[
     Literal["auto", "fused", "sgl", "reference"],
-    Field(description='verify backend; "auto" is the best that proved itself here'),
+    Field(description='verify backend; "auto" is the best that passed its self-test here'),
 ]
 
 
@@ -70,7 +70,7 @@ class ParameterError(ValueError):
 
 
 class NotebookParams(BaseModel):
-    """What every notebook takes. Frozen and strict: true is not 1, 16.0 is not 16, NaN is not a number."""
+    """Parameters of every notebook. Frozen and strict: true is not 1, 16.0 is not 16, NaN is not a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -82,7 +82,7 @@ class NotebookParams(BaseModel):
     def check(cls, namespace: dict[str, Any]) -> Self:
         """The validated parameters of a notebook, from its `globals()`.
 
-        A name that a parameters cell set and that is no parameter is an error, as is a missing parameter, or one
+        A name that a parameters cell set and that is not a parameter is an error, as is a missing parameter, or one
         whose injected value the cell of defaults has overwritten.
         Raises ParameterError with every problem at once.
         """
@@ -143,7 +143,7 @@ class PairParams(BaseModel):
 
 
 class ModelParams(NotebookParams, PairParams):
-    """What a notebook takes that loads a target and its drafter; the pair comes first in its parameters cell."""
+    """Parameters of a notebook that loads a target and its drafter; the pair comes first in its parameters cell."""
 
 
 class OneTreeParams(ModelParams):
@@ -172,13 +172,13 @@ class KernelParams(OneTreeParams):
     draft_temperature: DraftTemperature = 1.0
     backend: Backend = "auto"
     law_draws: Annotated[
-        int, Field(ge=0, le=1_000_000, description="verify calls of each law that is tested; 0 skips the tests")
+        int, Field(ge=0, le=1_000_000, description="verify calls of each distribution tested; 0 skips the tests")
     ] = 20000
     out_dir: Text = Field("outputs/kernel", description="folder of the results, relative to the project root")
 
 
 class LiveParams(ModelParams):
-    """03_live: speed, sameness and diversity on real prompts."""
+    """03_live: speed, equality with one-by-one decoding, and diversity on real prompts."""
 
     prompts: Annotated[list[Text], Field(min_length=1, description="messages that the model answers")] = [
         "Explain in three sentences why the sky is blue.",
@@ -241,7 +241,7 @@ class ServingParams(NotebookParams):
     ] = [0]
     budgets: Annotated[
         list[Annotated[int, Field(ge=1, le=1024)]],
-        Field(min_length=1, description="tree nodes beside the root, all different, one DDTREE server for each"),
+        Field(min_length=1, description="tree nodes excluding the root, all different, one DDTREE server for each"),
         each_once("entry"),
     ] = [16]
     topk_cap: TopkCap = 4
@@ -296,7 +296,7 @@ class SweepParams(NotebookParams):
 
 
 class SpeedParams(NotebookParams):
-    """07_speed: what each stage of a round costs, beside what others use for it."""
+    """07_speed: what each stage of a round costs, next to what others use for it."""
 
     device: Literal["cpu", "cuda"] = Field("cpu", description="where everything is measured")
     logits_dtype: Literal["float32", "bfloat16"] = Field("float32", description="number format of the logits")
@@ -310,7 +310,7 @@ class SpeedParams(NotebookParams):
         list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, description="requests decoded together")
     ] = [1, 4]
     budgets: Annotated[
-        list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, description="tree nodes beside the root")
+        list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, description="tree nodes excluding the root")
     ] = [16, 64]
     depth: Annotated[int, Field(ge=1, le=64, description="positions drafted in one pass")] = 7
     topk_cap: TopkCap = 16
@@ -326,7 +326,8 @@ class SpeedParams(NotebookParams):
         list[Annotated[int, Field(ge=1, le=256)]], Field(min_length=1, description="requests decoded together there")
     ] = [1, 4]
     live_budgets: Annotated[
-        list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, description="tree nodes beside the root there")
+        list[Annotated[int, Field(ge=1, le=1024)]],
+        Field(min_length=1, description="tree nodes excluding the root there"),
     ] = [16]
     live_tokens: Annotated[int, Field(ge=4, le=4096, description="tokens of each request of a measured batch")] = 48
     prompts: Annotated[list[Text], Field(min_length=1, description="messages that the models answer")] = [

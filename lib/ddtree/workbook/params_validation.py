@@ -92,8 +92,8 @@ def candidates(namespace: dict[str, Any], *, known: set[str]) -> dict[str, Any]:
     """The known parameters that exist, and other plain values that a parameters cell set.
 
     With IPython's list of executed cells (`In`) only those cells count that hold papermill's heading or
-    give a known parameter its current value, so that a cell may be run again when later cells have
-    left their own variables. Without it every public plain value counts.
+    give a known parameter its current value, so a cell may be run again after later cells have set
+    variables. Without it every public plain value counts.
     """
     executed = namespace.get("In")
     cell_names = _parameter_cell_names(executed, known) if isinstance(executed, list) else None
@@ -105,9 +105,9 @@ def candidates(namespace: dict[str, Any], *, known: set[str]) -> dict[str, Any]:
 
 
 def overwritten(namespace: dict[str, Any], *, known: set[str]) -> list[str]:
-    """The known parameters that papermill injected before the cell of defaults, which then set them again.
+    """The known parameters that papermill injected before the cell of defaults, which then overwrote them.
 
-    Papermill does so when no cell has the tag `parameters`; the values asked for would be lost in silence.
+    Papermill does so when no cell has the tag `parameters`; the given values would be lost without a message.
     """
     executed = namespace.get("In")
     setters = [source for source in executed if _assigned(source) & known] if isinstance(executed, list) else []
