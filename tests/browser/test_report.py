@@ -121,11 +121,11 @@ def test_paper_gets_light_figures_of_its_width_and_the_screen_its_own_back(
     assert browser.execute_script(HEIGHTS) == pytest.approx([940, 450], abs=1)
     assert luminance(browser.execute_script(INK)) < 0.3
     assert luminance(browser.execute_script(PAPER)) > 0.9
-    assert browser.execute_script(OPEN) == [*[False] * 4, True]  # the parameters, which now stand at the end
+    assert browser.execute_script(OPEN) == [*[False] * 4, True, True]  # parameters and machine, moved to the end
     browser.execute_script("dispatchEvent(new Event('afterprint'))")
     assert browser.execute_script(WIDTHS) == before
     assert luminance(browser.execute_script(INK)) > 0.7
-    assert browser.execute_script(OPEN) == [False] * 5
+    assert browser.execute_script(OPEN) == [False] * 6
     assert browser.execute_script("return document.querySelectorAll('header .drawers').length") == 1
 
 
