@@ -32,6 +32,8 @@ def each_once(what: str) -> AfterValidator:
 Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 Temperature = Annotated[float, Field(ge=0, le=10)]
 Budget = Annotated[int, Field(ge=0, le=1024)]
+Count = Annotated[int, Field(ge=1, le=1024)]
+OutDir = Annotated[Text, Field(description="folder of the results, relative to the project root")]
 
 Prompt = Annotated[Text, Field(description="message that the model answers")]
 Temperatures = Annotated[
@@ -45,7 +47,7 @@ ChosenBudget = Annotated[
     Budget | Literal["auto"],
     Field(description='tree nodes excluding the root; 0 drafts nothing, "auto" chooses round by round'),
 ]
-TopkCap = Annotated[int, Field(ge=1, le=1024, description="children of one node at most")]
+TopkCap = Annotated[Count, Field(description="children of one node at most")]
 TargetTemperature = Annotated[Temperature, Field(description="sampling temperature of the target; 0 is greedy")]
 DraftTemperature = Annotated[
     Annotated[float, Field(gt=0, le=10)] | Literal["match"],
@@ -76,7 +78,7 @@ class NotebookParams(BaseModel):
 
     threads: int = Field(0, ge=0, le=256, description="CPU threads; 0 is all physical cores")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="of every random draw in the notebook")
-    out_dir: Text = Field("outputs/run", description="folder of the results, relative to the project root")
+    out_dir: OutDir = "outputs/run"
 
     @classmethod
     def check(cls, namespace: dict[str, Any]) -> Self:
@@ -160,7 +162,7 @@ class TreeParams(OneTreeParams):
     """01_tree: one draft tree, looked at closely."""
 
     draft_temperature: DraftTemperature = 1.0
-    out_dir: Text = Field("outputs/tree", description="folder of the results, relative to the project root")
+    out_dir: OutDir = "outputs/tree"
 
 
 class KernelParams(OneTreeParams):
@@ -174,7 +176,7 @@ class KernelParams(OneTreeParams):
     law_draws: Annotated[
         int, Field(ge=0, le=1_000_000, description="verify calls of each distribution tested; 0 skips the tests")
     ] = 20000
-    out_dir: Text = Field("outputs/kernel", description="folder of the results, relative to the project root")
+    out_dir: OutDir = "outputs/kernel"
 
 
 class LiveParams(ModelParams):
@@ -208,7 +210,7 @@ class LiveParams(ModelParams):
     diversity_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens of each continuation")] = 32
     bootstrap: Bootstrap = 2000
     backend: Backend = "auto"
-    out_dir: Text = Field("outputs/live", description="folder of the results, relative to the project root")
+    out_dir: OutDir = "outputs/live"
 
 
 ServerName = Annotated[str, Field(pattern=r"^(plain|dflash|ddtree-[1-9][0-9]*)$")]
@@ -240,7 +242,7 @@ class ServingParams(NotebookParams):
         each_once("entry"),
     ] = [0]
     budgets: Annotated[
-        list[Annotated[int, Field(ge=1, le=1024)]],
+        list[Count],
         Field(min_length=1, description="tree nodes excluding the root, all different, one DDTREE server for each"),
         each_once("entry"),
     ] = [16]
@@ -250,9 +252,7 @@ class ServingParams(NotebookParams):
     ] = 1.0
     temperatures: Temperatures = [0.0, 0.6, 1.0]
     batches: Annotated[
-        list[Annotated[int, Field(ge=1, le=1024)]],
-        Field(min_length=1, description="requests asked at once, all different"),
-        each_once("entry"),
+        list[Count], Field(min_length=1, description="requests asked at once, all different"), each_once("entry")
     ] = [1, 8]
     prompts: Annotated[list[Text], Field(min_length=1, description="messages that the model answers")] = [
         "Explain in three sentences why the sky is blue.",
@@ -276,7 +276,7 @@ class ServingParams(NotebookParams):
     ] = {}
     start_timeout_s: Annotated[int, Field(ge=1, le=86_400, description="seconds until a server must be ready")] = 600
     bootstrap: Bootstrap = 2000
-    out_dir: Text = Field("outputs/serving", description="folder of the results, relative to the project root")
+    out_dir: OutDir = "outputs/serving"
 
 
 class SweepParams(NotebookParams):
@@ -292,7 +292,7 @@ class SweepParams(NotebookParams):
         Field(description='only runs of this draft temperature, a number or "match"; "all" is every one'),
     ] = "all"
     bootstrap: Bootstrap = 2000
-    out_dir: Text = Field("outputs/sweep", description="folder of the results, relative to the project root")
+    out_dir: OutDir = "outputs/sweep"
 
 
 class SpeedParams(NotebookParams):
@@ -306,12 +306,8 @@ class SpeedParams(NotebookParams):
     vocabularies: Annotated[
         list[Annotated[int, Field(ge=2, le=1_000_000)]], Field(min_length=1, description="sizes of the vocabulary")
     ] = [49152]
-    batches: Annotated[
-        list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, description="requests decoded together")
-    ] = [1, 4]
-    budgets: Annotated[
-        list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, description="tree nodes excluding the root")
-    ] = [16, 64]
+    batches: Annotated[list[Count], Field(min_length=1, description="requests decoded together")] = [1, 4]
+    budgets: Annotated[list[Count], Field(min_length=1, description="tree nodes excluding the root")] = [16, 64]
     depth: Annotated[int, Field(ge=1, le=64, description="positions drafted in one pass")] = 7
     topk_cap: TopkCap = 16
     temperature: Annotated[float, Field(gt=0, le=10, description="sampling temperature of the stages and rounds")] = 0.6
@@ -326,7 +322,7 @@ class SpeedParams(NotebookParams):
         list[Annotated[int, Field(ge=1, le=256)]], Field(min_length=1, description="requests decoded together there")
     ] = [1, 4]
     live_budgets: Annotated[
-        list[Annotated[int, Field(ge=1, le=1024)]],
+        list[Count],
         Field(min_length=1, description="tree nodes excluding the root there"),
     ] = [16]
     live_tokens: Annotated[int, Field(ge=4, le=4096, description="tokens of each request of a measured batch")] = 48
@@ -341,7 +337,7 @@ class SpeedParams(NotebookParams):
     ] = [0.0, 1.0]
     max_new_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens of each answer of that comparison")] = 48
     bootstrap: Annotated[int, Field(ge=100, le=100_000, description="resamples of prompts for its intervals")] = 2000
-    out_dir: Text = Field("outputs/speed", description="folder of the results, relative to the project root")
+    out_dir: OutDir = "outputs/speed"
 
 
 PARAMS: dict[str, type[NotebookParams]] = {
