@@ -201,14 +201,14 @@ def test_index_lists_the_runs_below(project: Path) -> None:
     assert "First" in (project / "outputs" / "index.html").read_text()
     nothing = ddtree("report", "--index", "notebooks")
     assert nothing.exit_code == 1
-    assert "No run lies in or below notebooks" in nothing.stderr
+    assert "There is no run in or below notebooks" in nothing.stderr
 
 
 def test_pdf_without_a_browser_is_a_sentence(project: Path) -> None:
     write_run(project / "outputs" / "a", "First")
     done = ddtree("report", "outputs/a", "--pdf", "--browser", "no-such-browser")
     assert done.exit_code == 1
-    assert done.stderr == "The browser no-such-browser of --browser is no program that can be started; give its path.\n"
+    assert done.stderr == "The browser no-such-browser of --browser cannot be started; give the path of a program.\n"
 
 
 @pytest.mark.parametrize(

@@ -239,8 +239,8 @@ def sweep(
 ) -> None:
     """Run a notebook once for every cell of a grid, and summarise the cells.
 
-    Every cell is checked before the first one starts. A cell that is done is not run again, so that the same
-    command continues a sweep that was stopped, retries what failed and adds what the grid has got new.
+    Every cell is checked before the first one starts. A cell that is done is not run again, so the same command
+    continues a sweep that was stopped, retries failed cells and adds cells that are new in the grid.
     Results are in outputs/sweeps/NAME/cells, the summary in outputs/sweeps/NAME/summary/report.html.
     """
     from ddtree.workbook.sweep.grid import SweepFileError, plan_of, read_grid
@@ -274,7 +274,7 @@ def _jobs(cells: list[Cell], count: int | None, executor: str | None, profile: s
 
 
 def _dry_run(plan: Plan, folder: Path, count: int | None, executor: str | None, profile: str | None) -> None:
-    """Shows the plan; Snakemake looks at what is to be run from an empty folder, so that nothing is left behind."""
+    """Show the plan; Snakemake checks the unfinished cells in an empty temporary folder, so no file is left behind."""
     from ddtree.workbook.sweep.executor import Tally, dry_run
     from ddtree.workbook.sweep.grid import Plan
 
@@ -413,7 +413,7 @@ def _report(folder: Path) -> list[Path]:
     executed = folder / EXECUTED_NAME
     if folder.is_dir() and not executed.is_file() and (below := len(runs_below(folder))):
         raise NotebookError(
-            f"{folder} holds no {EXECUTED_NAME}, but {below} run(s) in or below it; "
+            f"{folder} has no {EXECUTED_NAME}, but there are {below} run(s) in or below it; "
             f"`ddtree report --index {folder}` lists them."
         )
     return [export(executed, folder / REPORT_NAME)]

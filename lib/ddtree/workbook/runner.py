@@ -91,7 +91,7 @@ def _execute(notebook: Path, params: NotebookParams, executed: Path) -> str:
                 progress_bar=sys.stderr.isatty(),
                 stdout_file=_PrintAboveBar(),
                 config=config,
-                coalesce_streams=True,  # else every printed line is an output of its own
+                coalesce_streams=True,  # else every printed line is a separate output
                 kernel_manager_class=Kernel,
             )
     except PapermillExecutionError as error:

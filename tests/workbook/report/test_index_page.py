@@ -110,7 +110,7 @@ def test_hundred_runs_stay_far_below_the_limit(tmp_path: Path) -> None:
 
 
 def test_folder_without_runs_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NoRunsError, match=r"no folder there holds an executed\.ipynb"):
+    with pytest.raises(NoRunsError, match=r"no folder there has an executed\.ipynb"):
         write_index(tmp_path)
     with pytest.raises(NoRunsError, match="absent does not exist"):
         write_index(tmp_path / "absent")

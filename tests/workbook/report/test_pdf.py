@@ -44,9 +44,9 @@ def test_no_browser_is_a_sentence(empty_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(PdfError, match="none of chromium, chromium-browser, google-chrome is on PATH"):
         find_browser()
     monkeypatch.setenv("CHROME", "/absent/chrome")
-    with pytest.raises(PdfError, match="/absent/chrome of the variable CHROME is no program"):
+    with pytest.raises(PdfError, match="/absent/chrome of the variable CHROME cannot be started"):
         find_browser()
-    with pytest.raises(PdfError, match="lynx of --browser is no program"):
+    with pytest.raises(PdfError, match="lynx of --browser cannot be started"):
         find_browser("lynx")
 
 

@@ -1,6 +1,6 @@
 """Check everything that the workbook needs on this machine, and show the results as text or JSON.
 
-A function named `check_*` turns facts into results, so that tests can give it the facts of other machines."""
+A function named `check_*` turns facts into results, so tests can give it the facts of other machines."""
 
 import dataclasses
 import json

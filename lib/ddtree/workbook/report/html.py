@@ -242,7 +242,7 @@ def _min_width(layout: dict[str, Any]) -> int:
 
 class _MathMLRenderer(IPythonRenderer):
     def inline_html(self, html: str) -> str:
-        # To embed pictures the base class completes every piece of HTML, so that <a> would be closed at once.
+        # To embed pictures the base class completes every piece of HTML: it would close <a> at once.
         return str(super().inline_html(html)) if html.startswith("<img") else html
 
     def inline_math(self, body: str) -> str:

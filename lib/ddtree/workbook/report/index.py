@@ -83,14 +83,14 @@ class Column:
 def write_index(folder: Path) -> Path:
     """Write FOLDER/index.html over all runs in and below `folder`, and return its path.
 
-    Raises NoRunsError when `folder` is none or holds no run, RecordError when it cannot be written.
+    Raises NoRunsError when `folder` is not a folder or has no run in it, RecordError when it cannot be written.
     """
     if not folder.is_dir():
         raise NoRunsError(f"The folder {folder} does not exist; name one that holds runs, as outputs.")
     runs = runs_below(folder)
     if not runs:
         raise NoRunsError(
-            f"No run lies in or below {folder}: no folder there holds an executed.ipynb or a result.json."
+            f"There is no run in or below {folder}: no folder there has an executed.ipynb or a result.json."
         )
     path = folder / INDEX_NAME
     write_text(path, render_index(folder.resolve().name, runs))
@@ -196,9 +196,9 @@ def _parameter(value: Any) -> Cell:
         return Cell((), "")
     text = " ".join(in_short(value, texts=0 if isinstance(value, list) else 1).split())
     text = text if len(text) <= LONGEST_PARAMETER else f"{text[: LONGEST_PARAMETER - 1]}…"
-    alone = value[0] if isinstance(value, list) and len(value) == 1 else value
-    number = isinstance(alone, int | float) and not isinstance(alone, bool)
-    return Cell((text,), alone if number else text)
+    single = value[0] if isinstance(value, list) and len(value) == 1 else value
+    number = isinstance(single, int | float) and not isinstance(single, bool)
+    return Cell((text,), single if number else text)
 
 
 def _planned(sweep: Path, root: Path) -> dict[str, ListedRun]:

@@ -112,8 +112,8 @@ def read_record(path: Path, form: type[Record]) -> Record:
 def read_records(folder: Path, executed: ExecutedNotebook | None) -> RunRecords:
     """The records in `folder` of the run that `executed` holds; those of another run in the same folder are problems.
 
-    A result.json without a run.json next to it stands for both: records made before run.json existed (docs/h200/*.json)
-    and those of programs without a notebook hold parameters, machine and revision only there.
+    A result.json without a run.json next to it is used for both: records made before run.json existed
+    (docs/h200/*.json) and those of programs without a notebook have parameters, machine and revision only there.
     """
     problems: list[str] = []
     start = _read(folder / RUN_NAME, RunStart, problems)
