@@ -12,8 +12,8 @@ import nbformat
 from ddtree.workbook.params import PARAMS, NotebookParams, ServingParams
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.records import read_result
-from ddtree.workbook.report.figures import PLOTLY
-from ddtree.workbook.run import RunOutcome, run_notebook
+from ddtree.workbook.report.html import PLOTLY
+from ddtree.workbook.runner import RunOutcome, run_notebook
 from filelock import FileLock
 from serving_record import write_made_up
 from sweep_folder import cell_id, write_sweep

@@ -141,8 +141,8 @@ def test_every_library_that_is_imported_is_declared() -> None:
 
 
 def test_an_import_is_seen_in_every_form() -> None:
-    forms = "import ddtree.models.zoo\nfrom ddtree import tree\ndef f():\n    from ddtree.workbook.run import x\n"
-    assert imported(forms + "import torch\nfrom ddtreex import a\n") == {"models.zoo", "tree", "workbook.run.x"}
+    forms = "import ddtree.models.zoo\nfrom ddtree import tree\ndef f():\n    from ddtree.workbook.runner import x\n"
+    assert imported(forms + "import torch\nfrom ddtreex import a\n") == {"models.zoo", "tree", "workbook.runner.x"}
 
 
 def test_a_circle_is_found() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddtree.workbook.report.index import Headline, ListedRun, render_index
+from ddtree.workbook.report.index import ListedRun, render_index
+from ddtree.workbook.report.key_metrics import KeyMetrics
 from offline_browser import (
     NEEDS_BROWSER,
     assert_asked_for_nothing,
@@ -33,14 +34,20 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     measured: dict[str, Any] = {"notebook": "03_live", "title": "Live: a title of some length", "machine": "CPU"}
     runs = [
         ListedRun(
-            "sweeps/slow", "done", "", params={"budget": 9}, headline=Headline(("1.2×",), 1.2), wall_s=100, **measured
+            "sweeps/slow",
+            "done",
+            "",
+            params={"budget": 9},
+            key_metrics=KeyMetrics(("1.2×",), 1.2),
+            wall_s=100,
+            **measured,
         ),
         ListedRun(
             "sweeps/fast",
             "done",
             "",
             params={"budget": 16},
-            headline=Headline(("10.5×",), 10.5),
+            key_metrics=KeyMetrics(("10.5×",), 10.5),
             wall_s=20,
             report="sweeps/fast/report.html",
             **measured,
@@ -107,7 +114,7 @@ def test_filter_keeps_runs_that_hold_every_word(browser: webdriver.Chrome, index
 def test_phone_shows_a_card_for_each_run_and_sorts_from_a_menu(browser: webdriver.Chrome, index: Path) -> None:
     open_page(browser, index, width=390)
     assert set(browser.execute_script(SHOWN, "thead")) == {False}
-    assert browser.execute_script(SHOWN, "td[data-name=state]") == [True] * 4
+    assert browser.execute_script(SHOWN, "td[data-name=status]") == [True] * 4
     assert browser.execute_script(SHOWN, "td[data-name=result]") == [True, True, False, False]
     assert browser.execute_script(SHOWN, ".sort select") == [True]
     browser.execute_script(

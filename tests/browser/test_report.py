@@ -4,12 +4,15 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import plotly.graph_objects as go
 import pytest
+from ddtree.workbook.params import TreeParams
+from ddtree.workbook.records import write_run
 from ddtree.workbook.report.html import export
 from ddtree.workbook.report.pdf import print_pdf
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
@@ -47,17 +50,20 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree.update_layout(title="A title that is far too long for one line of a telephone", width=1100, height=2000)
     line = go.Figure(go.Bar(x=["a", "b"], y=[1, 2], name="bars"), layout={"showlegend": True})
     line.update_traces(marker_color="#ff00ff")
-    parameters = new_code_cell("model = 'small'\nbudget = 16", metadata={"tags": ["parameters"]})
     cells = [
         new_markdown_cell("# Report\n\n![pic](https://pictures.example/a.png)\n\n$$" + "a + " * 60 + "b$$"),
-        parameters,
-        new_code_cell("budget = 'word ' * 40", metadata={"tags": ["injected-parameters"]}),
         new_code_cell("x = " + "1 + " * 80 + "1", outputs=[_shown("text/html", wide)]),
         new_code_cell("tree", outputs=[_shown("application/vnd.plotly.v1+json", json.loads(tree.to_json()))]),
         new_code_cell("line", outputs=[_shown("application/vnd.plotly.v1+json", json.loads(line.to_json()))]),
         new_code_cell("print()", outputs=[new_output("stream", name="stdout", text="y" * 300)]),
     ]
     nbformat.write(new_notebook(cells=cells), folder / "executed.ipynb")
+    write_run(
+        folder,
+        notebook="01_tree",
+        params=TreeParams(model="small", prompt="word " * 40),
+        started_utc=datetime.now(UTC),
+    )
     return export(folder / "executed.ipynb", folder / "report.html")
 
 
@@ -115,11 +121,11 @@ def test_paper_gets_light_figures_of_its_width_and_the_screen_its_own_back(
     assert browser.execute_script(HEIGHTS) == pytest.approx([940, 450], abs=1)
     assert luminance(browser.execute_script(INK)) < 0.3
     assert luminance(browser.execute_script(PAPER)) > 0.9
-    assert browser.execute_script(OPEN) == [*[False] * 4, True]  # the parameters, which now stand at the end
+    assert browser.execute_script(OPEN) == [*[False] * 4, True, True]  # parameters and machine, moved to the end
     browser.execute_script("dispatchEvent(new Event('afterprint'))")
     assert browser.execute_script(WIDTHS) == before
     assert luminance(browser.execute_script(INK)) > 0.7
-    assert browser.execute_script(OPEN) == [False] * 5
+    assert browser.execute_script(OPEN) == [False] * 6
     assert browser.execute_script("return document.querySelectorAll('header .drawers').length") == 1
 
 

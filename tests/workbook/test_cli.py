@@ -1,5 +1,6 @@
 """`ddtree run` checks before it starts, and leaves a report whatever the notebook does."""
 
+import ast
 import json
 import os
 import sys
@@ -11,11 +12,12 @@ import ddtree.models as ddtree_models
 import nbformat
 import papermill
 import pytest
+from bs4 import BeautifulSoup
 from ddtree.workbook.cli import app
 from ddtree.workbook.params import TreeParams
 from ddtree.workbook.records import read_result
-from ddtree.workbook.report.run_info import parameters_of
-from ddtree.workbook.runner import own_sockets
+from ddtree.workbook.report.index import runs_below
+from ddtree.workbook.runner import ipc_sockets
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from papermill.exceptions import PapermillExecutionError
 from typer.testing import CliRunner, Result
@@ -30,6 +32,12 @@ from ddtree.workbook.params import TreeParams
 from ddtree.workbook.records import write_result
 params = TreeParams.check(globals())
 print("live", os.environ["DDTREE_LIVE"], "in", os.getcwd(), flush=True)
+"""
+DIE = """
+if params.prompt == "die":
+    from ddtree.workbook.notebook_run import NotebookRun
+    NotebookRun.start("01_tree", params)
+    os._exit(3)
 """
 WRITE = 'write_result(params.out_dir, notebook="01_tree", params=params, metrics={"budget": params.budget}, wall_s=1)'
 
@@ -46,7 +54,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         new_code_cell(defaults, metadata={"tags": ["parameters"]}),
         new_code_cell(CHECK),
         new_code_cell('if params.prompt == "fail":\n    raise RuntimeError("as asked")'),
-        new_code_cell('if params.prompt == "die":\n    os._exit(3)'),
+        new_code_cell(DIE),
         new_code_cell(WRITE),
     ]
     metadata = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
@@ -73,7 +81,8 @@ def test_run_gives_notebook_result_and_report(project: Path) -> None:
     assert read_result(out)["params"] == expected
     executed = nbformat.read(out / "executed.ipynb", 4)
     (injected,) = [cell for cell in executed.cells if "injected-parameters" in cell.metadata.get("tags", [])]
-    assert parameters_of(nbformat.from_dict({"cells": [injected]})) == expected
+    assigned = [statement for statement in ast.parse(injected.source).body if isinstance(statement, ast.Assign)]
+    assert {ast.unparse(each.targets[0]): ast.literal_eval(each.value) for each in assigned} == expected
     facts = executed.metadata.papermill
     assert (facts.input_path, facts.output_path) == ("notebooks/01_tree.ipynb", "outputs/tree-quick/executed.ipynb")
     assert "<h1>A small run</h1>" in (out / "report.html").read_text()
@@ -91,11 +100,21 @@ def test_failed_run_keeps_its_report_and_no_old_result(project: Path) -> None:
     assert "RuntimeError" in (out / "report.html").read_text()
 
 
-def test_report_of_a_dead_kernel_says_so(project: Path) -> None:
+def test_report_and_index_of_a_dead_kernel_keep_what_was_known(project: Path) -> None:
+    (project / "elsewhere").mkdir()
+    (project / "elsewhere" / "run.json").write_text("of an earlier run")
     done = ddtree("run", "01_tree", "-p", "prompt=die", "-o", "elsewhere")
     assert done.exit_code == 1
     assert "DeadKernelError" in done.stderr
-    assert tells(banner((project / "elsewhere" / "report.html").read_text()), "DeadKernelError")
+    report = (project / "elsewhere" / "report.html").read_text()
+    assert tells(banner(report), "DeadKernelError")
+    header = BeautifulSoup(report, "html.parser").header
+    rows = {row.th.text: row.td.text for row in header.select("table.facts tr")}  # type: ignore
+    assert (rows["prompt"], rows["budget"]) == ("die", "16")
+    assert "physical cores" in rows["CPU"]
+    (listed,) = runs_below(project / "elsewhere")
+    assert (listed.status, listed.notebook, listed.params["prompt"]) == ("failed", "01_tree", "die")
+    assert listed.machine
 
 
 @pytest.mark.parametrize(
@@ -131,7 +150,7 @@ def test_out_dir_that_is_a_file_is_named(project: Path) -> None:
 def test_plain_papermill_with_a_misspelling_fails_in_the_notebook(project: Path) -> None:
     source = str(project / "notebooks" / "01_tree.ipynb")
     wrong = r"unknown parameter 'budgte'; did you mean 'budget'\?"
-    with own_sockets() as config, pytest.raises(PapermillExecutionError, match=wrong):
+    with ipc_sockets() as config, pytest.raises(PapermillExecutionError, match=wrong):
         papermill.execute_notebook(
             source, str(project / "out.ipynb"), parameters={"budgte": 3}, progress_bar=False, config=config
         )

@@ -1,4 +1,4 @@
-"""The `ddtree` command: check the machine, fetch a model, run a notebook or a sweep, build reports."""
+"""Define the `ddtree` command: check the machine, fetch a model, run a notebook or a sweep, build reports."""
 
 from __future__ import annotations
 
@@ -18,12 +18,51 @@ from ddtree.workbook.params import PARAMS, NotebookParams, ParameterError
 from ddtree.workbook.params_validation import YamlError, load_mapping, parse_value
 from ddtree.workbook.paths import ProjectRootError, project_root, resolve
 
+if TYPE_CHECKING:
+    from ddtree.workbook.sweep.executor import Ending, Jobs
+    from ddtree.workbook.sweep.grid import Cell, Plan
+
+SWEEPS = "outputs/sweeps"
 RUN_FAILED = 1
 BAD_PARAMETERS = 2
-EXIT_CODES = """Exit codes, of every command:
+EXIT_CODES = """\b
+Exit codes, of every command:
   0  all went well
-  1  the work was begun and failed, or (doctor) something needed is missing
-  2  a parameter or argument is wrong; nothing was begun"""
+  1  the work was started and failed, or (doctor) something needed is missing
+  2  a parameter or argument is wrong; nothing was started"""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def help_end(*examples: str) -> str:
+    """The end of a help text: examples, one a line, and the exit codes."""
+    return "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples), "", EXIT_CODES])
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ddtree {version('ddtree')}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog=help_end(
+        "ddtree doctor                                   what is usable on this machine",
+        "ddtree fetch                                    the default model, once",
+        "ddtree run 03_live -f params/live/quick.yaml    a notebook to one HTML file",
+    )
+)
+def ddtree(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """DDTree speculative decoding with temperature: run the notebooks and share what they show."""
 
 
 def shown(path: Path) -> str:
@@ -38,41 +77,44 @@ def stop(message: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
+@app.command(
+    epilog=help_end(
+        "ddtree doctor",
+        "ddtree doctor --json | jq '.checks[] | select(.state == \"missing\")'",
+    )
+)
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object on standard output.")] = False,
 ) -> None:
-    """Look at this machine: packages, processor, GPU, verify backends, models, Jupyter, and what serving needs.
+    """Check this machine: packages, processor, GPU, verify backends, models, Jupyter, and what serving needs.
 
     Each line is ok, a warning (the workbook runs without it, and the line tells what does not), or missing (the
-    workbook on a CPU needs it); the line below begins with > and tells what would mend it. Nothing is changed.
-
-    \b
-    Examples:
-      ddtree doctor
-      ddtree doctor --json | jq '.findings[] | select(.state == "missing")'
-
-    \b
-    Exit codes:
-      0  the workbook is usable here
-      1  something it needs is missing or broken
-      2  an argument is wrong, or this is not the repository
+    workbook on a CPU needs it); the line below begins with > and tells what fixes it. Nothing is changed.
     """
-    from ddtree.workbook.doctor.checks import (
+    from ddtree.workbook.doctor.machine_checks import (  # loads Jupyter, and torch later
         as_json,
         as_text,
-        examine,  # loads Jupyter, and torch later
+        run_checks,
         usable,
     )
 
     try:
-        findings = examine(shown(Path(sys.executable)))
+        results = run_checks(shown(Path(sys.executable)))
     except ProjectRootError as error:
         stop(str(error), BAD_PARAMETERS)
-    typer.echo(as_json(findings) if json else as_text(findings))
-    if not usable(findings):
+    typer.echo(as_json(results) if json else as_text(results))
+    if not usable(results):
         raise typer.Exit(RUN_FAILED)
 
 
+@app.command(
+    epilog=help_end(
+        "ddtree fetch                          the default model, in the cache that `ddtree doctor` names",
+        "ddtree fetch smollm2-135m --verify    what is damaged there is made again",
+        "ddtree fetch Qwen/Qwen3-8B            a hub model, in the hub's own cache",
+        "ddtree fetch --drafter                the default model's drafter, as a server loads it",
+    )
+)
 def fetch(
     model: Annotated[str, typer.Argument(help="Zoo name, hub id or folder of the target.")] = "smollm2-135m",
     verify: Annotated[
@@ -82,21 +124,7 @@ def fetch(
         bool, typer.Option("--drafter", help="Print the folder of the drafter that comes with it instead.")
     ] = False,
 ) -> None:
-    """Fetch a model into the cache and print its folder.
-
-    \b
-    Examples:
-      ddtree fetch                          the default model, in the cache that `ddtree doctor` names
-      ddtree fetch smollm2-135m --verify    what is damaged there is made again
-      ddtree fetch Qwen/Qwen3-8B            a hub model, in the hub's own cache
-      ddtree fetch --drafter                the default model's drafter, as a server loads it
-
-    \b
-    Exit codes:
-      0  the model is there, and its folder is printed
-      1  it could not be had, or what is cached cannot be verified
-      2  an argument is wrong
-    """
+    """Fetch a model into the cache and print its folder."""
     if verify and drafter:
         stop("--verify checks the target, --drafter asks for its drafter; give one of the two.", BAD_PARAMETERS)
     from ddtree.models import zoo  # loads torch
@@ -109,6 +137,13 @@ def fetch(
     typer.echo(folder)
 
 
+@app.command(
+    epilog=help_end(
+        "ddtree run 03_live -f params/live/quick.yaml     results in outputs/live-quick",
+        "ddtree run 03_live -p 'temperatures=[0.0, 1.0]' -p budget=32 -o outputs/wide",
+        "ddtree run notebooks/01_tree.ipynb",
+    )
+)
 def run(
     notebook: Annotated[str, typer.Argument(help="Path of a notebook, or its name in notebooks/: 03_live.")],
     file: Annotated[Path | None, typer.Option("-f", "--file", help="YAML file of parameters.")] = None,
@@ -124,18 +159,6 @@ def run(
     Parameters that the file does not name have their defaults. They are checked before anything starts.
     The folder of results gets executed.ipynb, result.json and report.html; the report is also built when
     the run fails.
-
-    \b
-    Examples:
-      ddtree run 03_live -f params/live/quick.yaml     results in outputs/live-quick
-      ddtree run 03_live -p 'temperatures=[0.0, 1.0]' -p budget=32 -o outputs/wide
-      ddtree run notebooks/01_tree.ipynb
-
-    \b
-    Exit codes:
-      0  the run went through
-      1  the run failed; the report shows where
-      2  a parameter or argument is wrong; nothing was started
     """
     try:
         path = _find_notebook(notebook)
@@ -194,17 +217,17 @@ def _parameters(
 def _assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise typer.BadParameter(f"-p {text} is no assignment; name=value is needed, as in -p budget=32.")
+        raise typer.BadParameter(f"-p {text} is not an assignment; name=value is needed, as in -p budget=32.")
     return name.strip(), parse_value(name.strip(), value)
 
 
-if TYPE_CHECKING:
-    from ddtree.workbook.sweep.executor import Ending, Jobs
-    from ddtree.workbook.sweep.grid import Cell, Plan
-
-SWEEPS = "outputs/sweeps"
-
-
+@app.command(
+    epilog=help_end(
+        "ddtree sweep params/sweeps/temperature-budget.yaml",
+        "ddtree sweep params/sweeps/temperature-budget.yaml -n",
+        "ddtree sweep params/sweeps/temperature-budget.yaml --executor slurm -j 16",
+    )
+)
 def sweep(
     file: Annotated[Path, typer.Argument(help="Sweep file: notebook, fixed values, grid.")],
     jobs: Annotated[
@@ -221,21 +244,9 @@ def sweep(
 ) -> None:
     """Run a notebook once for every cell of a grid, and summarise the cells.
 
-    Every cell is checked before the first one starts. A cell that is done is not run again, so that the same
-    command continues a sweep that was stopped, retries what failed and adds what the grid has got new.
+    Every cell is checked before the first one starts. A cell that is done is not run again, so the same command
+    continues a sweep that was stopped, retries failed cells and adds cells that are new in the grid.
     Results are in outputs/sweeps/NAME/cells, the summary in outputs/sweeps/NAME/summary/report.html.
-
-    \b
-    Examples:
-      ddtree sweep params/sweeps/temperature-budget.yaml
-      ddtree sweep params/sweeps/temperature-budget.yaml -n
-      ddtree sweep params/sweeps/temperature-budget.yaml --executor slurm -j 16
-
-    \b
-    Exit codes:
-      0  every cell is done
-      1  a cell or the summary failed, or the sweep was stopped
-      2  the sweep file or an argument is wrong; nothing was started
     """
     from ddtree.workbook.sweep.grid import SweepFileError, plan_of, read_grid
 
@@ -268,7 +279,7 @@ def _jobs(cells: list[Cell], count: int | None, executor: str | None, profile: s
 
 
 def _dry_run(plan: Plan, folder: Path, count: int | None, executor: str | None, profile: str | None) -> None:
-    """Shows the plan; Snakemake looks at what is to be run from an empty folder, so that nothing is left behind."""
+    """Show the plan; Snakemake checks the unfinished cells in an empty temporary folder, so no file is left behind."""
     from ddtree.workbook.sweep.executor import Tally, dry_run
     from ddtree.workbook.sweep.grid import Plan
 
@@ -353,6 +364,15 @@ def _cells(plan: Plan) -> str:
     return f"{len(plan.cells)} cell{'s' if len(plan.cells) > 1 else ''}"
 
 
+@app.command(
+    epilog=help_end(
+        "ddtree report outputs/live-quick                     report.html in that folder",
+        "ddtree report outputs/live-quick outputs/tree-quick  one in each",
+        "ddtree report outputs/live-quick --pdf               and report.pdf",
+        "ddtree report --index outputs                        outputs/index.html: a table of all runs below",
+        "ddtree report --index outputs/sweeps/temperature     the same of one sweep",
+    )
+)
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="OUT_DIR", help="Folders of runs, or with --index above.")],
     index: Annotated[
@@ -363,22 +383,7 @@ def report(
         str | None, typer.Option("--browser", help="Chromium for --pdf [CHROME, then chromium, google-chrome on PATH].")
     ] = None,
 ) -> None:
-    """Build report.html again from the executed notebook of each run, or one page that lists many runs.
-
-    \b
-    Examples:
-      ddtree report outputs/live-quick                     report.html in that folder
-      ddtree report outputs/live-quick outputs/tree-quick  one in each
-      ddtree report outputs/live-quick --pdf               and report.pdf
-      ddtree report --index outputs                        outputs/index.html: a table of all runs below
-      ddtree report --index outputs/sweeps/temperature     the same of one sweep
-
-    \b
-    Exit codes:
-      0  everything was written
-      1  something could not be; the rest was
-      2  the options contradict each other; nothing was written
-    """
+    """Build report.html again from the executed notebook of each run, or one page that lists many runs."""
     if index and pdf:
         stop("--index makes a page to search, which has no PDF; ask for the PDF of a run.", BAD_PARAMETERS)
     if browser and not pdf:
@@ -392,27 +397,28 @@ def report(
 def _attempt(make: Callable[[Path], list[Path]], folder: Path) -> str:
     """Print what `make` wrote for `folder`; why it failed, "" when it did not."""
     from ddtree.workbook.records import RecordError
-    from ddtree.workbook.report.html import ReportError
     from ddtree.workbook.report.index import NoRunsError
     from ddtree.workbook.report.pdf import PdfError
+    from ddtree.workbook.report.run_info import NotebookError
 
     try:
         for path in make(folder):
             typer.echo(shown(path))
-    except (ReportError, RecordError, NoRunsError, PdfError) as error:
+    except (NotebookError, RecordError, NoRunsError, PdfError) as error:
         return str(error)
     return ""
 
 
 def _report(folder: Path) -> list[Path]:
-    from ddtree.workbook.report.html import ReportError, export
+    from ddtree.workbook.records import EXECUTED_NAME, REPORT_NAME
+    from ddtree.workbook.report.html import export
     from ddtree.workbook.report.index import runs_below
-    from ddtree.workbook.runner import EXECUTED_NAME, REPORT_NAME
+    from ddtree.workbook.report.run_info import NotebookError
 
     executed = folder / EXECUTED_NAME
     if folder.is_dir() and not executed.is_file() and (below := len(runs_below(folder))):
-        raise ReportError(
-            f"{folder} holds no {EXECUTED_NAME}, but {below} run(s) in or below it; "
+        raise NotebookError(
+            f"{folder} has no {EXECUTED_NAME}, but there are {below} run(s) in or below it; "
             f"`ddtree report --index {folder}` lists them."
         )
     return [export(executed, folder / REPORT_NAME)]
@@ -437,42 +443,3 @@ def _printer(browser: str | None) -> Callable[[Path], list[Path]]:
         return [html, print_pdf(html, html.with_suffix(".pdf"), program)]
 
     return make
-
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
-def _print_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"ddtree {version('ddtree')}")
-        raise typer.Exit
-
-
-@app.callback(
-    help=f"""DDTree speculative decoding with temperature: run the notebooks and share what they show.
-
-\b
-Examples:
-  ddtree doctor                                   what is usable on this machine
-  ddtree fetch                                    the default model, once
-  ddtree run 03_live -f params/live/quick.yaml    a notebook to one HTML file
-
-\b
-{EXIT_CODES}
-"""
-)
-def ddtree(
-    _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
-    ] = False,
-) -> None:
-    pass
-
-
-for command in (doctor, fetch, run, sweep, report):
-    app.command()(command)

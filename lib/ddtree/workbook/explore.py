@@ -1,4 +1,6 @@
-"""Figures with interactive controls where a front-end is attached, and static at the given values elsewhere."""
+"""Show figures with interactive controls where a front-end is attached, and static ones elsewhere.
+
+The notebook always stores the figure last drawn as data, never as a script or only as a widget."""
 
 import html
 import os
@@ -13,6 +15,13 @@ import plotly.io as pio
 from IPython.display import display, update_display
 
 LIVE_VARIABLE = "DDTREE_LIVE"
+LIVE_CLASS = "ddtree-live"
+# Hides the static copy after a live view. Without its kernel a saved view vanishes with this rule, and the copy shows.
+HIDING = f"<style>.jp-OutputArea-child:has(.{LIVE_CLASS}) + .jp-OutputArea-child {{ display: none }}</style>"
+WRAPPING = {"flex_flow": "row wrap"}  # a narrow page shows every control whole
+
+# A kernel's figures are data: JupyterLab and the report draw them, and no notebook stores plotly.js.
+pio.renderers.default = "plotly_mimetype"
 
 
 def has_frontend() -> bool:
@@ -30,61 +39,39 @@ def has_frontend() -> bool:
     return override == "1"
 
 
-LIVE_CLASS = "ddtree-live"
-# A saved widget is nothing without its kernel, and takes this rule with it; then the twin is seen.
-HIDING = f"<style>.jp-OutputArea-child:has(.{LIVE_CLASS}) + .jp-OutputArea-child {{ display: none }}</style>"
-
-
-class StillTwin:
-    """One output with the figure as data, to be shown next after the live view."""
-
-    def __init__(self) -> None:
-        self._id = uuid.uuid4().hex
-
-    def show(self, figure: go.Figure) -> None:
-        display(as_data(figure), raw=True, display_id=self._id)
-
-    def follow(self, figure: go.Figure) -> None:
-        """Replace what the notebook keeps."""
-        update_display(as_data(figure), raw=True, display_id=self._id)
-
-
-def as_data(figure: go.Figure) -> dict[str, object]:
-    return dict(pio.renderers["plotly_mimetype"].to_mimebundle(figure.to_dict()))
-
-
-# A kernel's pictures are data: JupyterLab and the report draw them, and no notebook stores plotly.js.
-pio.renderers.default = "plotly_mimetype"
-
-WRAPPING = {"flex_flow": "row wrap"}  # a narrow page shows every control whole
-
-
 def explore(draw: Callable[..., go.Figure], **controls: ipywidgets.ValueWidget) -> None:
     """Show `draw(**values)`, where the values are those of the `controls` (ipywidgets) of the same names.
 
-    With a front-end the controls are shown and redraw the figure; without one the figure stands alone. What is saved
-    is the figure last drawn, either way.
+    With a front-end the controls are shown and redraw the figure; without one only the figure is. The notebook keeps
+    the figure last drawn, either way.
     An error of the first drawing is raised; a later one is shown under the controls until the next success.
     """
     figure = draw(**_values(controls))
     if not has_frontend():
         display(figure)
         return
-    twin = StillTwin()
-    display(live_view(draw, figure, controls, drawn=twin.follow))
-    twin.show(figure)
+    copy = uuid.uuid4().hex
+    display(_live_view(draw, figure, controls, copy))
+    display(as_data(figure), raw=True, display_id=copy)
 
 
-def live_view(
-    draw: Callable[..., go.Figure],
-    figure: go.Figure,
-    controls: dict[str, ipywidgets.ValueWidget],
-    *,
-    drawn: Callable[[go.Figure], None],
+def as_data(figure: go.Figure) -> dict[str, object]:
+    """`figure` as the MIME bundle that a notebook stores."""
+    return dict(pio.renderers["plotly_mimetype"].to_mimebundle(figure.to_dict()))
+
+
+def put(shown: ipywidgets.Output, figure: go.Figure) -> None:
+    """Replace what is shown. The height is kept while JupyterLab draws, so the page below does not jump."""
+    shown.layout.min_height = f"{figure.layout.height or 360}px"
+    shown.outputs = ({"output_type": "display_data", "data": as_data(figure), "metadata": {}},)
+
+
+def _live_view(
+    draw: Callable[..., go.Figure], figure: go.Figure, controls: dict[str, ipywidgets.ValueWidget], copy: str
 ) -> ipywidgets.VBox:
-    """Controls, a place for errors, and `figure` in an output that follows the controls.
+    """Controls, errors, and `figure` in an output that follows the controls, as does the output with id `copy`.
 
-    `drawn` is called with every figure after the first.
+    `ipywidgets.interactive_output` would clear the figure when drawing fails, and store no copy.
     """
     shown = ipywidgets.Output()
     put(shown, figure)
@@ -94,7 +81,7 @@ def live_view(
         try:
             new = draw(**_values(controls))
             put(shown, new)
-            drawn(new)
+            update_display(as_data(new), raw=True, display_id=copy)
         except Exception:  # a widget's callback has no caller to raise to
             problem.value = f"<pre style='color: #b3261e'>{html.escape(traceback.format_exc())}</pre>"
         else:
@@ -106,12 +93,6 @@ def live_view(
     view = ipywidgets.VBox([row, problem, shown, ipywidgets.HTML(HIDING)])
     view.add_class(LIVE_CLASS)
     return view
-
-
-def put(shown: ipywidgets.Output, figure: go.Figure) -> None:
-    """Replace what is shown. The room stays while JupyterLab draws, so that the page below does not jump."""
-    shown.layout.min_height = f"{figure.layout.height or 360}px"
-    shown.outputs = ({"output_type": "display_data", "data": as_data(figure), "metadata": {}},)
 
 
 def _values(controls: dict[str, ipywidgets.ValueWidget]) -> dict[str, Any]:

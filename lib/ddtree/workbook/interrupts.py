@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: in a kernel they interrupt the measurement, in `ddtree run` they reach the kernel."""
+"""Handle the signals that ask a run to stop: kernels interrupt the measurement, `ddtree run` forwards them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
-ECHO_S = 0.5  # seconds
+DEBOUNCE_S = 0.5
 
 
 @contextlib.contextmanager
 def handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM go to `handler` inside; outside the main thread, which alone gets signals, nothing changes."""
+    """SIGINT and SIGTERM go to `handler` inside. Nothing changes outside the main thread: only it gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -33,8 +33,8 @@ def handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
 def stoppable() -> Iterator[None]:
     """SIGTERM too raises KeyboardInterrupt inside, and only the first signal does.
 
-    A scheduler that ends a job signals every process, and `ddtree run` passes its own signal on to the kernel: what
-    follows within `ECHO_S` belongs to the same stop. Left to itself it would hit the kernel between two cells.
+    A scheduler that ends a job signals every process, and `ddtree run` forwards its own signal to the kernel: signals
+    within `DEBOUNCE_S` seconds belong to the same stop. Without the wait they would hit the kernel between two cells.
     """
     stopped = False
 
@@ -50,4 +50,4 @@ def stoppable() -> Iterator[None]:
             yield
         finally:
             if stopped:
-                time.sleep(ECHO_S)
+                time.sleep(DEBOUNCE_S)

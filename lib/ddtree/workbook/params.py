@@ -1,4 +1,4 @@
-"""The parameters of each notebook: names, types, ranges, units and defaults, the same in model and notebook.
+"""Define the parameters of each notebook: names, types, ranges, units and defaults, equal in model and notebook.
 
 All problems are reported at once, a sentence for each."""
 
@@ -20,11 +20,11 @@ from ddtree.workbook.params_validation import (
 
 
 def each_once(what: str) -> AfterValidator:
-    """Refuses a list that holds a value twice; `what` is the name of one."""
+    """A validator that refuses a list with repeated values; `what` names one value."""
 
     def check(values: list[Any]) -> list[Any]:
         if len(set(values)) != len(values):
-            raise ValueError(f"every {what} may stand once only")
+            raise ValueError(f"every {what} may occur only once")
         return values
 
     return AfterValidator(check)
@@ -33,6 +33,8 @@ def each_once(what: str) -> AfterValidator:
 Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 Temperature = Annotated[float, Field(ge=0, le=10)]
 Budget = Annotated[int, Field(ge=0, le=1024)]
+Count = Annotated[int, Field(ge=1, le=1024)]
+OutDir = Annotated[Text, Field(description="results folder, relative to the project root")]
 
 Prompt = Annotated[Text, Field(description="message that the model answers")]
 Temperatures = Annotated[
@@ -41,12 +43,12 @@ Temperatures = Annotated[
     each_once("temperature"),
 ]
 SkipTokens = Annotated[int, Field(ge=0, le=512, description="tokens generated before the tree that is shown")]
-TreeBudget = Annotated[Budget, Field(description="tree nodes beside the root; 0 drafts nothing")]
+TreeBudget = Annotated[Budget, Field(description="tree nodes, root excluded; 0 drafts nothing")]
 ChosenBudget = Annotated[
     Budget | Literal["auto"],
-    Field(description='tree nodes beside the root; 0 drafts nothing, "auto" chooses round by round'),
+    Field(description='tree nodes, root excluded; 0 drafts nothing, "auto" chooses in each round'),
 ]
-TopkCap = Annotated[int, Field(ge=1, le=1024, description="children of one node at most")]
+TopkCap = Annotated[Count, Field(description="largest number of children of one node")]
 TargetTemperature = Annotated[Temperature, Field(description="sampling temperature of the target; 0 is greedy")]
 DraftTemperature = Annotated[
     Annotated[float, Field(gt=0, le=10)] | Literal["match"],
@@ -55,10 +57,10 @@ DraftTemperature = Annotated[
 TopK = Annotated[int, Field(ge=0, le=1_000_000, description="tokens kept by top-k; 0 is off")]
 TopP = Annotated[float, Field(gt=0, le=1, description="probability mass kept by top-p; 1 is off")]
 MinP = Annotated[float, Field(ge=0, le=1, description="tokens below this share of the likeliest are dropped; 0 is off")]
-Bootstrap = Annotated[int, Field(ge=100, le=100_000, description="resamples for the intervals")]
+Bootstrap = Annotated[int, Field(ge=100, le=100_000, description="bootstrap resamples for the intervals")]
 Backend = Annotated[
     Literal["auto", BackendName],
-    Field(description='verify backend; "auto" is the best that proved itself here'),
+    Field(description='verify backend; "auto" is the best that passes its self-test here'),
 ]
 
 
@@ -71,19 +73,19 @@ class ParameterError(ValueError):
 
 
 class NotebookParams(BaseModel):
-    """What every notebook takes. Frozen and strict: true is not 1, 16.0 is not 16, NaN is not a number."""
+    """Parameters of every notebook. Frozen and strict: true is not 1, 16.0 is not 16, NaN is not a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     threads: int = Field(0, ge=0, le=256, description="CPU threads; 0 is all physical cores")
-    seed: int = Field(0, ge=0, le=2**63 - 1, description="of every random draw in the notebook")
-    out_dir: Text = Field("outputs/run", description="folder of the results, relative to the project root")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="seed of every random draw in the notebook")
+    out_dir: OutDir = "outputs/run"
 
     @classmethod
     def check(cls, namespace: dict[str, Any]) -> Self:
         """The validated parameters of a notebook, from its `globals()`.
 
-        A name that a parameters cell set and that is no parameter is an error, as is a missing parameter, or one
+        A name that a parameters cell set and that is not a parameter is an error, as is a missing parameter, or one
         whose injected value the cell of defaults has overwritten.
         Raises ParameterError with every problem at once.
         """
@@ -144,7 +146,7 @@ class PairParams(BaseModel):
 
 
 class ModelParams(NotebookParams, PairParams):
-    """What a notebook takes that loads a target and its drafter; the pair comes first in its parameters cell."""
+    """Parameters of a notebook that loads a target and its drafter; the pair comes first in its parameters cell."""
 
 
 class OneTreeParams(ModelParams):
@@ -161,7 +163,7 @@ class TreeParams(OneTreeParams):
     """01_tree: one draft tree, looked at closely."""
 
     draft_temperature: DraftTemperature = 1.0
-    out_dir: Text = Field("outputs/tree", description="folder of the results, relative to the project root")
+    out_dir: OutDir = "outputs/tree"
 
 
 class KernelParams(OneTreeParams):
@@ -173,13 +175,13 @@ class KernelParams(OneTreeParams):
     draft_temperature: DraftTemperature = 1.0
     backend: Backend = "auto"
     law_draws: Annotated[
-        int, Field(ge=0, le=1_000_000, description="verify calls of each law that is tested; 0 skips the tests")
+        int, Field(ge=0, le=1_000_000, description="verify calls of each exactness test; 0 skips the tests")
     ] = 20000
-    out_dir: Text = Field("outputs/kernel", description="folder of the results, relative to the project root")
+    out_dir: OutDir = "outputs/kernel"
 
 
 class LiveParams(ModelParams):
-    """03_live: speed, sameness and diversity on real prompts."""
+    """03_live: speed, equality with one-by-one decoding, and diversity on real prompts."""
 
     prompts: Annotated[list[Text], Field(min_length=1, description="messages that the model answers")] = [
         "Explain in three sentences why the sky is blue.",
@@ -200,7 +202,7 @@ class LiveParams(ModelParams):
     max_new_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens generated for each prompt")] = 64
     repeats: Annotated[int, Field(ge=1, le=100, description="measurements of each setting")] = 1
     regression_prompts: Annotated[
-        int, Field(ge=0, le=1000, description="prompts whose greedy text must equal one-by-one decoding")
+        int, Field(ge=0, le=1000, description="prompts whose greedy text must equal autoregressive decoding")
     ] = 3
     regression_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens compared for each of them")] = 32
     diversity_samples: Annotated[
@@ -209,7 +211,7 @@ class LiveParams(ModelParams):
     diversity_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens of each continuation")] = 32
     bootstrap: Bootstrap = 2000
     backend: Backend = "auto"
-    out_dir: Text = Field("outputs/live", description="folder of the results, relative to the project root")
+    out_dir: OutDir = "outputs/live"
 
 
 ServerName = Annotated[str, Field(pattern=r"^(plain|dflash|ddtree-[1-9][0-9]*)$")]
@@ -241,8 +243,8 @@ class ServingParams(NotebookParams):
         each_once("entry"),
     ] = [0]
     budgets: Annotated[
-        list[Annotated[int, Field(ge=1, le=1024)]],
-        Field(min_length=1, description="tree nodes beside the root, all different, one DDTREE server for each"),
+        list[Count],
+        Field(min_length=1, description="tree nodes excluding the root, all different, one DDTREE server for each"),
         each_once("entry"),
     ] = [16]
     topk_cap: TopkCap = 4
@@ -251,9 +253,7 @@ class ServingParams(NotebookParams):
     ] = 1.0
     temperatures: Temperatures = [0.0, 0.6, 1.0]
     batches: Annotated[
-        list[Annotated[int, Field(ge=1, le=1024)]],
-        Field(min_length=1, description="requests asked at once, all different"),
-        each_once("entry"),
+        list[Count], Field(min_length=1, description="requests asked at once, all different"), each_once("entry")
     ] = [1, 8]
     prompts: Annotated[list[Text], Field(min_length=1, description="messages that the model answers")] = [
         "Explain in three sentences why the sky is blue.",
@@ -277,7 +277,7 @@ class ServingParams(NotebookParams):
     ] = {}
     start_timeout_s: Annotated[int, Field(ge=1, le=86_400, description="seconds until a server must be ready")] = 600
     bootstrap: Bootstrap = 2000
-    out_dir: Text = Field("outputs/serving", description="folder of the results, relative to the project root")
+    out_dir: OutDir = "outputs/serving"
 
 
 class SweepParams(NotebookParams):
@@ -293,11 +293,11 @@ class SweepParams(NotebookParams):
         Field(description='only runs of this draft temperature, a number or "match"; "all" is every one'),
     ] = "all"
     bootstrap: Bootstrap = 2000
-    out_dir: Text = Field("outputs/sweep", description="folder of the results, relative to the project root")
+    out_dir: OutDir = "outputs/sweep"
 
 
 class SpeedParams(NotebookParams):
-    """07_speed: what each stage of a round costs, beside what others use for it."""
+    """07_speed: what each stage of a round costs, next to what others use for it."""
 
     device: Literal["cpu", "cuda"] = Field("cpu", description="where everything is measured")
     logits_dtype: Literal["float32", "bfloat16"] = Field("float32", description="number format of the logits")
@@ -307,12 +307,8 @@ class SpeedParams(NotebookParams):
     vocabularies: Annotated[
         list[Annotated[int, Field(ge=2, le=1_000_000)]], Field(min_length=1, description="sizes of the vocabulary")
     ] = [49152]
-    batches: Annotated[
-        list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, description="requests decoded together")
-    ] = [1, 4]
-    budgets: Annotated[
-        list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, description="tree nodes beside the root")
-    ] = [16, 64]
+    batches: Annotated[list[Count], Field(min_length=1, description="requests decoded together")] = [1, 4]
+    budgets: Annotated[list[Count], Field(min_length=1, description="tree nodes excluding the root")] = [16, 64]
     depth: Annotated[int, Field(ge=1, le=64, description="positions drafted in one pass")] = 7
     topk_cap: TopkCap = 16
     temperature: Annotated[float, Field(gt=0, le=10, description="sampling temperature of the stages and rounds")] = 0.6
@@ -327,7 +323,8 @@ class SpeedParams(NotebookParams):
         list[Annotated[int, Field(ge=1, le=256)]], Field(min_length=1, description="requests decoded together there")
     ] = [1, 4]
     live_budgets: Annotated[
-        list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, description="tree nodes beside the root there")
+        list[Count],
+        Field(min_length=1, description="tree nodes excluding the root there"),
     ] = [16]
     live_tokens: Annotated[int, Field(ge=4, le=4096, description="tokens of each request of a measured batch")] = 48
     prompts: Annotated[list[Text], Field(min_length=1, description="messages that the models answer")] = [
@@ -341,7 +338,7 @@ class SpeedParams(NotebookParams):
     ] = [0.0, 1.0]
     max_new_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens of each answer of that comparison")] = 48
     bootstrap: Annotated[int, Field(ge=100, le=100_000, description="resamples of prompts for its intervals")] = 2000
-    out_dir: Text = Field("outputs/speed", description="folder of the results, relative to the project root")
+    out_dir: OutDir = "outputs/speed"
 
 
 PARAMS: dict[str, type[NotebookParams]] = {

@@ -8,6 +8,41 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+PLAIN_TYPES = (str, int, float, list, tuple, dict, type(None))  # all that papermill can inject
+IPYTHON_NAMES = {"In", "Out", "exit", "quit", "open", "get_ipython"}
+INJECTED_HEADING = "# Parameters"  # papermill writes it as the first line of the cell that it injects
+NULL_WORDS = {"none", "null", "nil", "~"}
+TYPE_WORDS: dict[type, str] = {
+    bool: "true/false",
+    int: "whole number",
+    float: "number with a decimal point",
+    str: "text",
+    list: "list",
+    tuple: "tuple",
+    dict: "mapping",
+    type(None): "null",
+}
+
+PENALTY = "a penalty depends on the text before each node, which one row of logits per request cannot express"
+BIAS = "the notebooks take no bias; the DDTREE server does, as logit_bias of a request"
+GRAMMAR = "a grammar's mask would have to follow every branch of the tree"
+LOGPROBS = "log-probabilities are not returned with the text; a notebook shows them from the logits of a round"
+CACHE = "keys and values live in the project's own cache, whose rows are gathered after every round"
+LOSSY = "a threshold below 1 accepts too much and changes the distribution; it is always 1"
+DEPTH = "the depth is the drafter's block size - 1, all that it drafts in one pass; budget bounds it from above"
+
+# Parameters of other systems that the notebooks do not take, and why.
+UNSUPPORTED = {
+    **dict.fromkeys(("frequency_penalty", "presence_penalty", "repetition_penalty"), PENALTY),
+    "logit_bias": BIAS,
+    **dict.fromkeys(("grammar", "json_schema", "regex", "ebnf", "response_format", "guided_decoding"), GRAMMAR),
+    **dict.fromkeys(("logprobs", "top_logprobs", "prompt_logprobs", "return_logprob"), LOGPROBS),
+    **dict.fromkeys(("cache_implementation", "static_cache", "sliding_window", "attention_chunk_size"), CACHE),
+    **dict.fromkeys(("page_size", "kv_cache_dtype"), CACHE),
+    **dict.fromkeys(("threshold", "threshold_single", "threshold_acc"), LOSSY),
+    **dict.fromkeys(("depth", "draft_depth", "block_size", "num_draft_tokens", "num_speculative_tokens"), DEPTH),
+}
+
 
 class YamlError(ValueError):
     """The file cannot be read as one mapping of names to plain values."""
@@ -21,7 +56,7 @@ class _StrictLoader(yaml.SafeLoader):
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise yaml.constructor.ConstructorError(
-                None, None, f"{', '.join(repeated)} stands more than once", node.start_mark
+                None, None, f"{', '.join(repeated)} is given more than once", node.start_mark
             )
         return super().construct_mapping(node, deep)
 
@@ -53,17 +88,12 @@ def _parse(text: str) -> Any:
     return yaml.load(text, Loader=_StrictLoader)  # a SafeLoader
 
 
-PLAIN_TYPES = (str, int, float, list, tuple, dict, type(None))  # all that papermill can inject
-IPYTHON_NAMES = {"In", "Out", "exit", "quit", "open", "get_ipython"}
-INJECTED_HEADING = "# Parameters"  # papermill writes it as the first line of the cell that it injects
-
-
 def candidates(namespace: dict[str, Any], *, known: set[str]) -> dict[str, Any]:
     """The known parameters that exist, and other plain values that a parameters cell set.
 
     With IPython's list of executed cells (`In`) only those cells count that hold papermill's heading or
-    give a known parameter its current value, so that a cell may be run again when later cells have
-    left their own variables. Without it every public plain value counts.
+    give a known parameter its current value, so a cell may be run again after later cells have set
+    variables. Without it every public plain value counts.
     """
     executed = namespace.get("In")
     cell_names = _parameter_cell_names(executed, known) if isinstance(executed, list) else None
@@ -75,9 +105,9 @@ def candidates(namespace: dict[str, Any], *, known: set[str]) -> dict[str, Any]:
 
 
 def overwritten(namespace: dict[str, Any], *, known: set[str]) -> list[str]:
-    """The known parameters that papermill injected before the cell of defaults, which then set them again.
+    """The known parameters that papermill injected before the cell of defaults, which then overwrote them.
 
-    Papermill does so when no cell has the tag `parameters`; the values asked for would be lost in silence.
+    Papermill does so when no cell has the tag `parameters`; the given values would be lost without a message.
     """
     executed = namespace.get("In")
     setters = [source for source in executed if _assigned(source) & known] if isinstance(executed, list) else []
@@ -114,27 +144,6 @@ def _assigned(source: str) -> set[str]:
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
             targets.append(statement.target)
     return {target.id for target in targets if isinstance(target, ast.Name)}
-
-
-NULL_WORDS = {"none", "null", "nil", "~"}
-
-PENALTY = "a penalty or bias depends on the text before each node, and no node's probabilities take it in"
-GRAMMAR = "a grammar's mask would have to follow every branch of the tree"
-LOGPROBS = "log-probabilities are not returned with the text; a notebook shows them from the logits of a round"
-CACHE = "keys and values live in the project's own cache, whose rows are gathered after every round"
-LOSSY = "a threshold below 1 accepts too much and changes the distribution; it is always 1"
-DEPTH = "the depth is the drafter's block size - 1, which is all it can draft in one pass; budget bounds it from above"
-
-# What other systems offer under these names and this project does not, and why.
-UNSUPPORTED = {
-    **dict.fromkeys(("frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias"), PENALTY),
-    **dict.fromkeys(("grammar", "json_schema", "regex", "ebnf", "response_format", "guided_decoding"), GRAMMAR),
-    **dict.fromkeys(("logprobs", "top_logprobs", "prompt_logprobs", "return_logprob"), LOGPROBS),
-    **dict.fromkeys(("cache_implementation", "static_cache", "sliding_window", "attention_chunk_size"), CACHE),
-    **dict.fromkeys(("page_size", "kv_cache_dtype"), CACHE),
-    **dict.fromkeys(("threshold", "threshold_single", "threshold_acc"), LOSSY),
-    **dict.fromkeys(("depth", "draft_depth", "block_size", "num_draft_tokens", "num_speculative_tokens"), DEPTH),
-}
 
 
 def problems_of(error: ValidationError, schemas: dict[str, dict[str, Any]]) -> list[str]:
@@ -178,17 +187,7 @@ def overwritten_problem(names: list[str]) -> str:
 
 def type_word(value: object) -> str:
     """The type of `value` in the words of a parameter file."""
-    words: dict[type, str] = {
-        bool: "true/false",
-        int: "whole number",
-        float: "number with a decimal point",
-        str: "text",
-        list: "list",
-        tuple: "tuple",
-        dict: "mapping",
-        type(None): "null",
-    }
-    return words.get(type(value), type(value).__name__)
+    return TYPE_WORDS.get(type(value), type(value).__name__)
 
 
 def expected(schema: dict[str, Any]) -> str:

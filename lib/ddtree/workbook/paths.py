@@ -1,4 +1,4 @@
-"""Where the project's files are: every relative path means the same place, whatever folder a kernel starts in."""
+"""Find the project's root, so that a relative path means the same place whatever folder a kernel starts in."""
 
 import tomllib
 from pathlib import Path
@@ -14,7 +14,7 @@ def project_root() -> Path:
     """The folder whose pyproject.toml names the project "ddtree".
 
     Walks up from the current folder first, then from this package's own folder.
-    Raises ProjectRootError when neither way meets it.
+    Raises ProjectRootError when neither way finds it.
     """
     starts = (Path.cwd(), Path(__file__).resolve().parent)
     for start in starts:

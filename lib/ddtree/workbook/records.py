@@ -1,6 +1,6 @@
-"""Write the record of a run: machine, versions, revision, metrics and traces.
+"""Write and read the records of a run: run.json at its start, result.json and traces at its end.
 
-result.json is written last and atomically, so its presence means that the run is done."""
+Every file is written whole or not at all, so the presence of result.json means that the run is done."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ import psutil
 from ddtree.workbook.params import NotebookParams
 from ddtree.workbook.paths import project_root
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+RUN_NAME = "run.json"
+RESULT_NAME = "result.json"
+EXECUTED_NAME = "executed.ipynb"
+REPORT_NAME = "report.html"
 PACKAGES = (
     "ddtree",
     "torch",
@@ -39,6 +47,92 @@ PACKAGES = (
     "sgl-kernel",
     "triton",
 )
+
+
+class RecordError(OSError):
+    """A record could not be written or read; the message names the folder or file."""
+
+
+def write_run(out_dir: str | Path, *, notebook: str, params: NotebookParams, started_utc: datetime) -> Path:
+    """Write OUT_DIR/run.json, what is known before the first measurement, and return its path. Raises RecordError."""
+    facts = {"schema": SCHEMA_VERSION, "notebook": notebook, "started_utc": started_utc.isoformat(), **_facts(params)}
+    return _write_record(Path(out_dir) / RUN_NAME, facts)
+
+
+def write_result(
+    out_dir: str | Path,
+    *,
+    notebook: str,
+    params: NotebookParams,
+    metrics: Mapping[str, Any],
+    wall_s: float,
+    started_utc: datetime | None = None,
+) -> Path:
+    """Write OUT_DIR/result.json and return its path.
+
+    `metrics` may hold numbers, texts, None, lists and mappings (numpy scalars and arrays become plain);
+    `wall_s` is in seconds. `started_utc` is that of the run.json of the same run, None for a program that writes none.
+    Raises ValueError for NaN or infinity (None means that a value does not exist), RecordError when the folder cannot
+    be written.
+    """
+    record = {
+        "schema": SCHEMA_VERSION,
+        "notebook": notebook,
+        **({"started_utc": started_utc.isoformat()} if started_utc else {}),
+        "finished_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "wall_s": wall_s,
+        "peak_rss_mib": peak_rss_mib(),
+        **_facts(params),
+        "metrics": metrics,
+    }
+    return _write_record(Path(out_dir) / RESULT_NAME, record)
+
+
+def read_result(path: str | Path) -> dict[str, Any]:
+    """The record in `path`, a result.json (or run.json), or the folder that holds a result.json. Raises RecordError."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / RESULT_NAME
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"The record {path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise RecordError(f"The record {path} is not valid JSON: {error}.") from error
+    found = record.get("schema") if isinstance(record, dict) else None
+    if found != SCHEMA_VERSION:
+        raise RecordError(f"The record {path} has schema {found!r}, but this version reads {SCHEMA_VERSION}.")
+    return dict(record)
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A frame as one mapping per row, None where it holds no value: what `write_result` takes."""
+    cells = frame.astype(object).where(frame.notna(), None)
+    return [dict(zip(frame.columns, row, strict=True)) for row in cells.itertuples(index=False, name=None)]
+
+
+def write_traces(out_dir: str | Path, name: str, frame: pd.DataFrame) -> Path:
+    """Write `frame` to OUT_DIR/NAME.parquet, whole or not at all, and return the path. Raises RecordError."""
+    path = Path(out_dir) / f"{name}.parquet"
+    _write_whole(path, lambda temporary: frame.to_parquet(temporary, index=False))
+    return path
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path` in UTF-8, whole or not at all; folders are made. Raises RecordError."""
+    _write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def append_jsonl(path: str | Path, record: Mapping[str, Any]) -> None:
+    """Add one line to `path` and wait until it is on disk. Raises ValueError for NaN, RecordError for the disk."""
+    path = Path(path)
+    line = json.dumps(_plain(record, "record"), ensure_ascii=False, allow_nan=False) + "\n"
+    with _as_record_error(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def environment() -> dict[str, Any]:
@@ -75,6 +169,21 @@ def peak_rss_mib() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20, 1)
 
 
+def _facts(params: NotebookParams) -> dict[str, Any]:
+    return {
+        "seed": params.seed,
+        "git_revision": git_revision(),
+        "environment": environment(),
+        "params": params.to_plain(),
+    }
+
+
+def _write_record(path: Path, record: Mapping[str, Any]) -> Path:
+    text = json.dumps(_plain(record, path.stem), indent=2, ensure_ascii=False, allow_nan=False)
+    write_text(path, text + "\n")
+    return path
+
+
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=False)
@@ -99,104 +208,8 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = [
-    "RecordError",
-    "append_jsonl",
-    "environment",
-    "git_revision",
-    "read_result",
-    "rows_of",
-    "write_result",
-    "write_text",
-    "write_traces",
-]
-
-SCHEMA_VERSION = 1
-RESULT_NAME = "result.json"
-
-
-class RecordError(OSError):
-    """A record could not be written or read; the message names the folder or file."""
-
-
-def write_result(
-    out_dir: str | Path, *, notebook: str, params: NotebookParams, metrics: Mapping[str, Any], wall_s: float
-) -> Path:
-    """Write OUT_DIR/result.json and return its path.
-
-    `metrics` may hold numbers, texts, None, lists and mappings (numpy scalars and arrays become plain);
-    `wall_s` is in seconds. Raises ValueError for NaN or infinity: say None where a value does not exist.
-    Raises RecordError when the folder cannot be written.
-    """
-    record = {
-        "schema": SCHEMA_VERSION,
-        "notebook": notebook,
-        "finished_utc": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seed": params.seed,
-        "wall_s": wall_s,
-        "peak_rss_mib": peak_rss_mib(),
-        "git_revision": git_revision(),
-        "environment": environment(),
-        "params": params.to_plain(),
-        "metrics": metrics,
-    }
-    path = Path(out_dir) / RESULT_NAME
-    write_text(path, json.dumps(_plain(record, "result"), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    return path
-
-
-def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """A frame as one mapping per row, None where it holds no value: what `write_result` takes."""
-    cells = frame.astype(object).where(frame.notna(), None)
-    return [dict(zip(frame.columns, row, strict=True)) for row in cells.itertuples(index=False, name=None)]
-
-
-def read_result(path: str | Path) -> dict[str, Any]:
-    """The record in `path`, a result.json or the folder that holds it. Raises RecordError."""
-    path = Path(path)
-    if path.is_dir():
-        path = path / RESULT_NAME
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RecordError(f"The result {path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise RecordError(f"The result {path} is not valid JSON: {error}.") from error
-    found = record.get("schema") if isinstance(record, dict) else None
-    if found != SCHEMA_VERSION:
-        raise RecordError(f"The result {path} has schema {found!r}, but this version reads {SCHEMA_VERSION}.")
-    return dict(record)
-
-
-def write_traces(out_dir: str | Path, name: str, frame: pd.DataFrame) -> Path:
-    """Write `frame` to OUT_DIR/NAME.parquet, whole or not at all, and return the path. Raises RecordError."""
-    path = Path(out_dir) / f"{name}.parquet"
-    _replace(path, lambda temporary: frame.to_parquet(temporary, index=False))
-    return path
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path` in UTF-8, whole or not at all; folders are made. Raises RecordError."""
-    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-
-def append_jsonl(path: str | Path, record: Mapping[str, Any]) -> None:
-    """Add one line to `path` and wait until it is on disk. Raises ValueError for NaN, RecordError for the disk."""
-    path = Path(path)
-    line = json.dumps(_plain(record, "record"), ensure_ascii=False, allow_nan=False) + "\n"
-    with _naming(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    with _naming(path.parent):
+def _write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    with _as_record_error(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         temporary = Path(name)
@@ -211,7 +224,7 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
 
 
 @contextlib.contextmanager
-def _naming(folder: Path) -> Iterator[None]:
+def _as_record_error(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

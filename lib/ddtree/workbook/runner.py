@@ -1,4 +1,4 @@
-"""One notebook run: full parameters in; executed.ipynb, result.json and report.html out, whatever happens between."""
+"""Run one notebook with full parameters; executed.ipynb and report.html are written however the run ends."""
 
 import contextlib
 import os
@@ -24,11 +24,9 @@ from ddtree.workbook.explore import LIVE_VARIABLE
 from ddtree.workbook.interrupts import handling
 from ddtree.workbook.params import NotebookParams
 from ddtree.workbook.paths import project_root
-from ddtree.workbook.records import RESULT_NAME, write_text
+from ddtree.workbook.records import EXECUTED_NAME, REPORT_NAME, RESULT_NAME, RUN_NAME, write_text
 from ddtree.workbook.report.html import export
 
-EXECUTED_NAME = "executed.ipynb"
-REPORT_NAME = "report.html"
 STOPPING_LINE = "Stopping: what was measured is kept and reported. Again to stop at once."
 
 
@@ -45,18 +43,18 @@ class RunOutcome:
 def run_notebook(notebook: Path, params: NotebookParams, out_dir: Path, *, report: bool = True) -> RunOutcome:
     """Execute `notebook` with every parameter of `params` in a fresh kernel at the project root.
 
-    What an earlier run left under the same three names is removed first, so that a result.json is always this
-    run's. The lines that the notebook prints appear as they come, above a bar of cells on a terminal. The first
-    SIGINT or SIGTERM interrupts the cell that is running, the second ends the kernel; both are failures.
+    The files of these names and run.json from an earlier run are removed first, so the folder never mixes two runs.
+    The lines that the notebook prints appear as they come, above a bar of cells on a terminal. The first SIGINT or
+    SIGTERM interrupts the cell that is running, the second ends the kernel; both are failures.
     Without `report` no report.html is built: a sweep has many runs, and each report holds all of plotly.js.
     """
     outcome = RunOutcome(out_dir / EXECUTED_NAME, out_dir / RESULT_NAME, out_dir / REPORT_NAME, "")
     out_dir.mkdir(parents=True, exist_ok=True)
-    for path in (outcome.executed, outcome.result, outcome.report):
+    for path in (outcome.executed, outcome.result, outcome.report, out_dir / RUN_NAME):
         path.unlink(missing_ok=True)
     failure = _execute(notebook, params, outcome.executed)
     if outcome.executed.is_file():
-        _settle(outcome.executed, failure)
+        _patch_metadata(outcome.executed, failure)
         if report:
             export(outcome.executed, outcome.report)
     return RunOutcome(outcome.executed, outcome.result, outcome.report, failure)
@@ -66,13 +64,13 @@ def _execute(notebook: Path, params: NotebookParams, executed: Path) -> str:
     kernels: list[AsyncKernelManager] = []
 
     class Kernel(AsyncKernelManager):
-        """Known to us, since only we get the user's signals: a kernel has a session of its own."""
+        """Remembered, because the user's signals reach only this process: a kernel has its own session."""
 
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             kernels.append(self)
 
-    def pass_on(_number: int, _frame: FrameType | None) -> None:
+    def forward(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         process = kernels[-1].provisioner if kernels else None
@@ -82,7 +80,7 @@ def _execute(notebook: Path, params: NotebookParams, executed: Path) -> str:
         os.killpg(process.pgid, signal.SIGINT)
 
     try:
-        with _static_figures(), own_sockets() as config, handling(pass_on):
+        with _static_figures(), ipc_sockets() as config, handling(forward):
             papermill.execute_notebook(
                 notebook,
                 executed,
@@ -91,9 +89,9 @@ def _execute(notebook: Path, params: NotebookParams, executed: Path) -> str:
                 language="python",
                 cwd=project_root(),
                 progress_bar=sys.stderr.isatty(),
-                stdout_file=_LinesAboveBar(),
+                stdout_file=_PrintAboveBar(),
                 config=config,
-                coalesce_streams=True,  # else every printed line is an output of its own
+                coalesce_streams=True,  # else every printed line is a separate output
                 kernel_manager_class=Kernel,
             )
     except PapermillExecutionError as error:
@@ -107,11 +105,11 @@ def _execute(notebook: Path, params: NotebookParams, executed: Path) -> str:
     return ""
 
 
-def _settle(executed: Path, failure: str) -> None:
-    """Mend what papermill leaves in the notebook's metadata.
+def _patch_metadata(executed: Path, failure: str) -> None:
+    """Correct what papermill leaves in the notebook's metadata.
 
     It marks every cell as completed when the kernel dies or the user interrupts, so the reason is added. It names files
-    by their place on this machine, which is none of a colleague's business.
+    by their absolute paths on this machine, which a colleague should not get.
     """
     notebook = nbformat.read(executed, as_version=4)
     if failure:
@@ -125,8 +123,8 @@ def _settle(executed: Path, failure: str) -> None:
 
 
 @contextlib.contextmanager
-def own_sockets() -> Iterator[Config]:
-    """A kernel configuration with sockets in a folder of their own, so that nothing listens on the network.
+def ipc_sockets() -> Iterator[Config]:
+    """A kernel configuration with IPC sockets in a temporary folder, so nothing listens on the network.
 
     Neither ports nor Jupyter's default socket names (numbered in the current folder) keep two runs that start at once
     apart.
@@ -138,7 +136,7 @@ def own_sockets() -> Iterator[Config]:
 
 @contextlib.contextmanager
 def _static_figures() -> Iterator[None]:
-    """The kernel inherits this environment, and must not take a JupyterLab that we were started from for its own."""
+    """Inside, kernels inherit an environment without a front-end, even if JupyterLab started this process."""
     before = os.environ.get(LIVE_VARIABLE)
     os.environ[LIVE_VARIABLE] = "0"
     try:
@@ -150,7 +148,7 @@ def _static_figures() -> Iterator[None]:
             os.environ[LIVE_VARIABLE] = before
 
 
-class _LinesAboveBar:
+class _PrintAboveBar:
     """A text file that prints what it gets, without tearing the progress bar."""
 
     def write(self, text: str) -> None:

@@ -127,9 +127,9 @@ def test_folders_are_taken_as_they_are_and_names_looked_up(tmp_path: Path) -> No
     (tmp_path / "smollm2-135m").symlink_to(room.target)
     linked = room.params(target=str(tmp_path / "smollm2-135m"))
     assert source_folders(linked)[0].name == "smollm2-135m", "a command shows the name that was given"
-    with pytest.raises(FileNotFoundError, match=names("model neither-such-model")):
+    with pytest.raises(FileNotFoundError, match=names("model no-such-model")):
         source_folders(room.params(target="no-such-model"))
-    with pytest.raises(FileNotFoundError, match=names("drafter neither-such-drafter")):
+    with pytest.raises(FileNotFoundError, match=names("drafter no-such-drafter")):
         source_folders(room.params(drafter="no-such-drafter"))
 
 

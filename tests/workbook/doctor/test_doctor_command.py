@@ -1,4 +1,4 @@
-"""`ddtree doctor` on this machine: one line a finding, an exit code that tells, and JSON with the same in it."""
+"""`ddtree doctor` on this machine: one line a result, an exit code that tells, and JSON with the same in it."""
 
 import json
 import sys
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from ddtree.workbook.cli import app
-from ddtree.workbook.doctor import checks
-from ddtree.workbook.doctor.checks import as_json, as_text, usable
-from ddtree.workbook.doctor.packages import Finding
+from ddtree.workbook.doctor import machine_checks
+from ddtree.workbook.doctor.machine_checks import as_json, as_text, usable
+from ddtree.workbook.doctor.packages import Check
 from typer.testing import CliRunner, Result
 from wording import tells
 
-FINE = Finding("gpu", "warning", "none", "a remedy")
-BROKEN = Finding("torch", "missing", "not installed", 'pip install "torch==2.13.0"')
+FINE = Check("gpu", "warning", "none", "a fix")
+BROKEN = Check("torch", "missing", "not installed", 'pip install "torch==2.13.0"')
 
 
 def doctor(*arguments: str) -> Result:
@@ -21,7 +21,7 @@ def doctor(*arguments: str) -> Result:
 
 
 def state(result: Result, subject: str) -> str:
-    (found,) = [line["state"] for line in json.loads(result.stdout)["findings"] if line["subject"] == subject]
+    (found,) = [line["state"] for line in json.loads(result.stdout)["checks"] if line["subject"] == subject]
     return str(found)
 
 
@@ -32,10 +32,10 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_text_has_a_line_for_each_finding_and_a_verdict() -> None:
-    found, remedy, problem, its_remedy, blank, verdict = as_text([FINE, BROKEN]).splitlines()
-    assert (found.split(), remedy.split()) == (["warning", "gpu", "none"], [">", "a", "remedy"])
+    found, fix, problem, its_fix, blank, verdict = as_text([FINE, BROKEN]).splitlines()
+    assert (found.split(), fix.split()) == (["warning", "gpu", "none"], [">", "a", "fix"])
     assert (problem.split(), blank) == (["missing", "torch", "not", "installed"], "")
-    assert its_remedy.split() == [">", "pip", "install", '"torch==2.13.0"']
+    assert its_fix.split() == [">", "pip", "install", '"torch==2.13.0"']
     assert tells(verdict, "torch")
     assert not tells(as_text([FINE]).splitlines()[-1], "torch")
 
@@ -45,20 +45,20 @@ def test_only_what_is_missing_makes_it_unusable() -> None:
     assert not usable([FINE, BROKEN])
     assert json.loads(as_json([BROKEN])) == {
         "usable": False,
-        "findings": [
+        "checks": [
             {
                 "subject": "torch",
                 "state": "missing",
                 "detail": "not installed",
-                "remedy": 'pip install "torch==2.13.0"',
+                "fix": 'pip install "torch==2.13.0"',
             }
         ],
     }
 
 
-def test_exit_code_follows_the_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for findings, code in (([FINE], 0), ([FINE, BROKEN], 1)):
-        monkeypatch.setattr(checks, "examine", lambda executable, findings=findings: findings)
+def test_exit_code_follows_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    for results, code in (([FINE], 0), ([FINE, BROKEN], 1)):
+        monkeypatch.setattr(machine_checks, "run_checks", lambda executable, results=results: results)
         assert doctor().exit_code == code
         assert doctor("--json").exit_code == code
 
@@ -80,7 +80,7 @@ def test_machine_without_torch(empty_cache: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_subjects_are_told_apart() -> None:
-    subjects = [finding.subject for finding in checks.examine("python")]
+    subjects = [result.subject for result in machine_checks.run_checks("python")]
     assert len(subjects) == len(set(subjects))
 
 

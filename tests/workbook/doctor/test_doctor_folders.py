@@ -10,24 +10,22 @@ from typing import Any, NoReturn
 
 import pytest
 from ddtree.models.download_cache import get_or_create
-from ddtree.workbook.doctor.checks import (
-    Kernelspec,
-    asset_folder,
+from ddtree.models.zoo import ASSETS, ZOO
+from ddtree.workbook.doctor.machine_checks import (
     asset_problem,
-    drafter_entries,
-    examine_disk,
-    examine_drafter,
-    examine_kernelspec,
-    examine_memory,
-    examine_outputs,
-    examine_target,
+    check_disk,
+    check_drafter,
+    check_kernelspec,
+    check_memory,
+    check_outputs,
+    check_target,
     free_disk_gib,
-    target_entry,
     this_kernelspec,
 )
 from wording import tells
 
 MODEL = "smollm2-135m"
+ASSET = ASSETS / ZOO[MODEL].drafter_asset
 
 
 @pytest.fixture
@@ -41,42 +39,41 @@ def fill(folder: Path) -> None:
 
 
 def test_model_that_was_never_fetched(cache: Path) -> None:
-    finding = examine_target(target_entry(MODEL))
-    assert (finding.state, finding.remedy) == ("missing", f"ddtree fetch {MODEL}")
+    result = check_target(MODEL)
+    assert (result.state, result.fix) == ("missing", f"ddtree fetch {MODEL}")
 
 
 def test_whole_model(cache: Path) -> None:
     get_or_create(MODEL, fill)
-    assert examine_target(target_entry(MODEL)).state == "ok"
+    assert check_target(MODEL).state == "ok"
 
 
 @pytest.mark.parametrize(("contents", "words"), [(b"weigh", "5 7"), (b"wEights", "sha256")])
 def test_damaged_model_asks_for_verify(cache: Path, contents: bytes, words: str) -> None:
     (get_or_create(MODEL, fill) / "model.safetensors").write_bytes(contents)
-    finding = examine_target(target_entry(MODEL))
-    assert (finding.state, finding.remedy) == ("missing", f"ddtree fetch --verify {MODEL}")
-    assert tells(finding.detail, words)
+    result = check_target(MODEL)
+    assert (result.state, result.fix) == ("missing", f"ddtree fetch --verify {MODEL}")
+    assert tells(result.detail, words)
 
 
 def test_drafter_that_ships_is_whole_without_a_cache(cache: Path) -> None:
-    assert drafter_entries(MODEL) == []
-    assert examine_drafter(MODEL, asset_folder(MODEL), []).state == "ok"
+    result = check_drafter(MODEL, ASSET)
+    assert (result.state, "restored" in result.detail) == ("ok", False)
 
 
 def test_damaged_restored_drafter_asks_for_verify(cache: Path) -> None:
     name = f"{MODEL}-dflash-0123456789ab"
     (get_or_create(name, fill) / "model.safetensors").unlink()
     get_or_create(f"{MODEL}-dflash", fill)  # an entry of another kind is not looked at
-    entries = drafter_entries(MODEL)
-    assert [entry.name for entry in entries] == [name]
-    finding = examine_drafter(MODEL, asset_folder(MODEL), entries)
-    assert (finding.state, finding.remedy) == ("missing", f"ddtree fetch --verify {MODEL}")
+    result = check_drafter(MODEL, ASSET)
+    assert name in result.detail
+    assert (result.state, result.fix) == ("missing", f"ddtree fetch --verify {MODEL}")
 
 
 @pytest.mark.parametrize("act", ["truncate", "remove weights", "remove config", "remove all"])
 def test_broken_asset_is_named(tmp_path: Path, act: str) -> None:
     asset = tmp_path / "asset"
-    shutil.copytree(asset_folder(MODEL), asset)
+    shutil.copytree(ASSET, asset)
     assert asset_problem(asset) is None
     (weights,) = asset.glob("*.safetensors")
     if act == "truncate":
@@ -87,21 +84,21 @@ def test_broken_asset_is_named(tmp_path: Path, act: str) -> None:
         (asset / "config.json").unlink()
     else:
         shutil.rmtree(asset)
-    finding = examine_drafter(MODEL, asset, [])
-    assert finding.state == "missing"
-    assert str(asset_problem(asset)) in finding.detail
+    result = check_drafter(MODEL, asset)
+    assert result.state == "missing"
+    assert str(asset_problem(asset)) in result.detail
 
 
 def test_outputs_may_be_made_later_and_are_not_made_now(tmp_path: Path) -> None:
-    assert examine_outputs(tmp_path / "outputs" / "deep", "outputs/").state == "ok"
+    assert check_outputs(tmp_path / "outputs" / "deep", "outputs/").state == "ok"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_in_place_of_outputs(tmp_path: Path) -> None:
     (tmp_path / "outputs").write_text("")
-    finding = examine_outputs(tmp_path / "outputs", "outputs/")
-    assert finding.state == "missing"
-    assert "outputs/" in finding.detail
+    result = check_outputs(tmp_path / "outputs", "outputs/")
+    assert result.state == "missing"
+    assert "outputs/" in result.detail
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC])
@@ -112,14 +109,14 @@ def test_outputs_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError(code, "refused by the test")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    finding = examine_outputs(tmp_path, "outputs/")
-    assert finding.state == "missing"
-    assert "refused by the test" in finding.detail
+    result = check_outputs(tmp_path, "outputs/")
+    assert result.state == "missing"
+    assert "refused by the test" in result.detail
 
 
 def test_little_room_is_a_warning(tmp_path: Path) -> None:
-    assert [examine_memory(gib).state for gib in (2.9, 3.0)] == ["warning", "ok"]
-    assert [examine_disk(gib, "cache").state for gib in (0.5, 1.0)] == ["warning", "ok"]
+    assert [check_memory(gib).state for gib in (2.9, 3.0)] == ["warning", "ok"]
+    assert [check_disk(gib, "cache").state for gib in (0.5, 1.0)] == ["warning", "ok"]
     assert free_disk_gib(tmp_path / "not" / "yet") == pytest.approx(free_disk_gib(tmp_path), abs=1.0)
 
 
@@ -138,10 +135,10 @@ def kernel(kernels: Path, program: str) -> None:
 
 def test_kernelspec_of_another_interpreter(kernels: Path) -> None:
     kernel(kernels, "/elsewhere/bin/python")
-    finding = examine_kernelspec(this_kernelspec(), sys.executable, "pip")
-    assert finding.state == "missing"
-    assert "/elsewhere/bin/python" in finding.detail
-    assert finding.remedy == f"remove the folder {kernels / 'python3'}"
+    result = check_kernelspec(*this_kernelspec(), sys.executable, "pip")
+    assert result.state == "missing"
+    assert "/elsewhere/bin/python" in result.detail
+    assert result.fix == f"remove the folder {kernels / 'python3'}"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +146,7 @@ def test_kernelspec_of_another_interpreter(kernels: Path) -> None:
 )
 def test_kernelspec_of_this_interpreter(kernels: Path, program: str) -> None:
     kernel(kernels, program)
-    assert examine_kernelspec(this_kernelspec(), sys.executable, "pip").state == "ok"
+    assert check_kernelspec(*this_kernelspec(), sys.executable, "pip").state == "ok"
 
 
 def test_linked_environments_are_told_apart(tmp_path: Path) -> None:
@@ -159,10 +156,10 @@ def test_linked_environments_are_told_apart(tmp_path: Path) -> None:
         program.parent.mkdir(parents=True)
         program.symlink_to(sys.executable)
     one, two = map(str, programs)
-    assert examine_kernelspec(Kernelspec(one, ""), one, "pip").state == "ok"
-    assert examine_kernelspec(Kernelspec(one, ""), two, "pip").state == "missing"
+    assert check_kernelspec(one, "", one, "pip").state == "ok"
+    assert check_kernelspec(one, "", two, "pip").state == "missing"
 
 
 def test_no_kernelspec_at_all() -> None:
-    finding = examine_kernelspec(Kernelspec("", ""), sys.executable, "pip")
-    assert (finding.state, finding.remedy) == ("missing", "pip install ipykernel")
+    result = check_kernelspec("", "", sys.executable, "pip")
+    assert (result.state, result.fix) == ("missing", "pip install ipykernel")

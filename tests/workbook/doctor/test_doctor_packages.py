@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from ddtree.workbook.doctor.packages import (
     Pins,
-    examine_package,
-    examine_packages,
-    examine_serving,
-    examine_sweeps,
-    examine_tools,
+    check_package,
+    check_packages,
+    check_serving,
+    check_sweeps,
+    check_tools,
     installed_versions,
     read_pins,
 )
@@ -48,9 +48,9 @@ def test_extras_are_unfolded_and_other_systems_lines_left_out(pins: Pins) -> Non
 
 @pytest.mark.parametrize(("installed", "extra"), [(WORKBOOK, "workbook"), (SERVING, "gpu")])
 def test_each_environment_is_judged_by_its_own_pins(pins: Pins, installed: Mapping[str, str], extra: str) -> None:
-    (finding,) = examine_packages(pins, installed, PIP)
-    assert finding.state == "ok"
-    assert f"[{extra}]" in finding.detail
+    (result,) = check_packages(pins, installed, PIP)
+    assert result.state == "ok"
+    assert f"[{extra}]" in result.detail
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_each_environment_is_judged_by_its_own_pins(pins: Pins, installed: Mappi
 def test_deviation_is_named_with_its_command(line: str, found: str | None, state: str, words: str) -> None:
     wanted = Requirement(line)
     installed = {} if found is None else {wanted.name: found}
-    finding = examine_package(wanted, installed, PIP)
-    assert finding is not None
-    assert (finding.subject, finding.state) == (wanted.name, state)
-    assert tells(finding.detail, words)
-    assert finding.remedy == f'{PIP} install "{wanted}"'
+    result = check_package(wanted, installed, PIP)
+    assert result is not None
+    assert (result.subject, result.state) == (wanted.name, state)
+    assert tells(result.detail, words)
+    assert result.fix == f'{PIP} install "{wanted}"'
 
 
 @pytest.mark.parametrize(
@@ -82,26 +82,26 @@ def test_deviation_is_named_with_its_command(line: str, found: str | None, state
     [("torch==2.13.0", "2.13.0+cpu"), ("numpy>=2.2", "2.2"), ("types-PyYAML>=6", "6.0.12"), ("a>=1", "1.1rc1")],
 )
 def test_what_meets_the_requirement_is_no_finding(line: str, found: str) -> None:
-    assert examine_package(Requirement(line), {Requirement(line).name.lower(): found}, PIP) is None
+    assert check_package(Requirement(line), {Requirement(line).name.lower(): found}, PIP) is None
 
 
 def test_a_package_with_two_lines_is_told_once(pins: Pins) -> None:
-    findings = examine_packages(pins, {"numpy": "2.4.6"}, PIP)
-    assert [(finding.subject, finding.state) for finding in findings] == [("torch", "missing")]
-    assert "torch==2.13.0" in findings[0].detail
+    results = check_packages(pins, {"numpy": "2.4.6"}, PIP)
+    assert [(result.subject, result.state) for result in results] == [("torch", "missing")]
+    assert "torch==2.13.0" in results[0].detail
 
 
 def test_absent_tools_are_a_warning_in_one_line(pins: Pins) -> None:
-    assert examine_tools(pins, {"pytest": "9.2.0", "ruff": "0.17"}, PIP).state == "ok"
-    finding = examine_tools(pins, {"pytest": "8.0"}, PIP)
-    assert finding.state == "warning"
-    assert finding.remedy == f'{PIP} install "pytest>=9.0" "ruff>=0.14"'
+    assert check_tools(pins, {"pytest": "9.2.0", "ruff": "0.17"}, PIP).state == "ok"
+    result = check_tools(pins, {"pytest": "8.0"}, PIP)
+    assert result.state == "warning"
+    assert result.fix == f'{PIP} install "pytest>=9.0" "ruff>=0.14"'
 
 
 def test_serving_names_its_versions_or_what_deviates(pins: Pins) -> None:
-    assert examine_serving(pins, SERVING, PIP).detail == "sglang 0.5.16, torch 2.11.0+cu130"
-    assert "environment-gpu.yml" in examine_serving(pins, WORKBOOK, PIP).remedy
-    newer = examine_serving(pins, {**SERVING, "sglang": "0.5.23"}, PIP)
+    assert check_serving(pins, SERVING, PIP).detail == "sglang 0.5.16, torch 2.11.0+cu130"
+    assert "environment-gpu.yml" in check_serving(pins, WORKBOOK, PIP).fix
+    newer = check_serving(pins, {**SERVING, "sglang": "0.5.23"}, PIP)
     assert newer.state == "warning"
     assert tells(newer.detail, "sglang 0.5.23")
 
@@ -116,9 +116,9 @@ def test_serving_names_its_versions_or_what_deviates(pins: Pins) -> None:
     ],
 )
 def test_sweeps(pins: Pins, installed: Mapping[str, str], state: str, words: str) -> None:
-    finding = examine_sweeps(pins, installed, PIP)
-    assert finding.state == state
-    assert tells(finding.detail, words)
+    result = check_sweeps(pins, installed, PIP)
+    assert result.state == state
+    assert tells(result.detail, words)
 
 
 def test_installed_versions_are_those_of_this_interpreter() -> None:

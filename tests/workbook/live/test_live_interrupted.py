@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ddtree.workbook.live.plots import (
     draw_stage_times,
 )
 from ddtree.workbook.live.summary import IncompleteRun, finish, finish_if_partial, metrics_of, summarise
-from ddtree.workbook.notebook_run import Run
+from ddtree.workbook.notebook_run import NotebookRun
 from ddtree.workbook.params import LiveParams
 from ddtree.workbook.records import RecordError, read_result
 from tiny_pair import tiny_pair
@@ -291,13 +292,13 @@ def test_code_that_decodes_is_told_apart(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NotebookRun:
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "ddtree"\n')
     monkeypatch.chdir(tmp_path)
-    return Run("03_live", PARAMS, tmp_path, began=0.0)
+    return NotebookRun("03_live", PARAMS, tmp_path, started_utc=datetime.now(UTC), began=0.0)
 
 
-def test_partial_run_ends_with_a_result_that_says_so(pair: Pair, record: Path, run: Run) -> None:
+def test_partial_run_ends_with_a_result_that_says_so(pair: Pair, record: Path, run: NotebookRun) -> None:
     measured = stopped_run(pair, record, 2 * EACH + 1)
     summary = summarise(measured, resamples=100, seed=0)
     with pytest.raises(IncompleteRun) as caught:
@@ -315,7 +316,7 @@ def test_partial_run_ends_with_a_result_that_says_so(pair: Pair, record: Path, r
     assert measure(pair, PARAMS, record).prompts_done == 3, "it can be continued"
 
 
-def test_complete_run_goes_on_and_closes_its_record(pair: Pair, record: Path, run: Run) -> None:
+def test_complete_run_goes_on_and_closes_its_record(pair: Pair, record: Path, run: NotebookRun) -> None:
     measured = measure(pair, PARAMS, record)
     finish_if_partial(run, measured, {}, record=record)
     assert not (run.out_dir / "result.json").exists()

@@ -1,12 +1,14 @@
 """Folders of runs as they are left on disk, made by hand: done, failed, stopped, killed, broken, foreign."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from executed_notebook import code, raised, save
 
+NO_TIMES: Mapping[str, str] = {}
 MACHINE = {
     "python": "3.11.7",
     "platform": "Linux",
@@ -56,15 +58,29 @@ def write_record(folder: Path, whole: Any) -> Path:
     return folder
 
 
-def write_notebook(folder: Path, *, executed: int = 2, error: str = "", **metadata: Any) -> Path:
-    """FOLDER/executed.ipynb of 03_live, of two code cells, with `error` raised by the second."""
+def write_run(folder: Path, **changes: Any) -> Path:
+    """FOLDER/run.json with what `record` holds of the start."""
+    names = ("schema", "notebook", "seed", "git_revision", "environment", "params")
+    start = {name: record()[name] for name in names} | {"started_utc": "2026-03-01T09:58:00.5+00:00"}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps(start | changes))
+    return folder
+
+
+def write_notebook(
+    folder: Path, *, executed: int = 2, error: str = "", times: Mapping[str, str] = NO_TIMES, **metadata: Any
+) -> Path:
+    """FOLDER/executed.ipynb of 03_live, of two code cells, with `error` raised by the second.
+
+    `times` are papermill's start_time and end_time.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     cells = [code("1"), code("2", *([raised("ValueError", error)] if error else []))]
     for number, cell in enumerate(cells, start=1):
         cell.execution_count = number if number <= executed else None
     path = save(folder, "# Live", *cells)
     notebook = nbformat.read(path, as_version=4)
-    notebook.metadata["papermill"] = {"input_path": "notebooks/03_live.ipynb", "duration": 3.0}
+    notebook.metadata["papermill"] = {"input_path": "notebooks/03_live.ipynb", "duration": 3.0} | times
     notebook.metadata |= metadata
     nbformat.write(notebook, path)
     return folder

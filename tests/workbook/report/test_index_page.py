@@ -34,7 +34,7 @@ def test_row_holds_what_a_reader_compares(tmp_path: Path) -> None:
     assert first == {
         "run": "one",
         "notebook": "03_live",
-        "state": "done",
+        "status": "done",
         "result": "T=0.6: 1.50× (1.40 to 1.60) tree 16/4",
         "tokens per round": "T=0.6: 2.50",
         "budget": "16",
@@ -86,7 +86,7 @@ def test_states_are_counted_and_unreadable_ones_have_their_reason(tmp_path: Path
         "1 done",
         "1 unreadable",
     ]
-    assert tells(table(path)[1]["state"], "unreadable result.json schema None 1")
+    assert tells(table(path)[1]["status"], "unreadable result.json schema None 1")
 
 
 def test_page_is_small_and_no_text_of_a_run_becomes_markup(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from ddtree.workbook.report.index import ListedRun, runs_below
-from executed_notebook import code, save
-from run_folders import record, write_notebook, write_record
+from run_folders import record, write_notebook, write_record, write_run
 from wording import tells
 
 
@@ -19,34 +18,34 @@ def test_done_run_is_listed_with_what_its_files_say(tmp_path: Path) -> None:
     folder = write_record(write_notebook(tmp_path / "a" / "b"), record())
     (folder / "report.html").write_text("")
     found = only(tmp_path)
-    assert (found.folder, found.state, found.reason) == ("a/b", "done", "")
+    assert (found.folder, found.status, found.reason) == ("a/b", "done", "")
     assert (found.notebook, found.title, found.machine, found.wall_s) == ("03_live", "Live", "Some CPU, 2 cores", 75.0)
     assert (found.params["budget"], found.report) == (16, "a/b/report.html")
 
 
 def test_result_alone_is_a_run_that_is_done(tmp_path: Path) -> None:
     write_record(tmp_path, record())
-    assert (only(tmp_path).folder, only(tmp_path).state, only(tmp_path).report) == (".", "done", "")
+    assert (only(tmp_path).folder, only(tmp_path).status, only(tmp_path).report) == (".", "done", "")
 
 
 def test_failed_run_has_its_reason(tmp_path: Path) -> None:
     write_notebook(tmp_path / "cell", error="too hot")
-    assert (only(tmp_path).state, only(tmp_path).reason) == ("failed", "ValueError: too hot")
+    assert (only(tmp_path).status, only(tmp_path).reason) == ("failed", "ValueError: too hot")
     assert only(tmp_path).wall_s == 3.0
 
 
 def test_dead_kernel_is_a_failure(tmp_path: Path) -> None:
     write_notebook(tmp_path, ddtree={"failure": "DeadKernelError: Kernel died"})
-    assert (only(tmp_path).state, only(tmp_path).reason) == ("failed", "DeadKernelError: Kernel died")
+    assert (only(tmp_path).status, only(tmp_path).reason) == ("failed", "DeadKernelError: Kernel died")
 
 
 def test_stopped_run_says_how_far_it_came(tmp_path: Path) -> None:
     partial = {"complete": False, "prompts_done": 3, "prompts_planned": 8}
     write_record(tmp_path, record(metrics=partial))
-    assert only(tmp_path).state == "unfinished"
+    assert only(tmp_path).status == "unfinished"
     assert tells(only(tmp_path).reason, "3 8")
     write_notebook(tmp_path, error="3 of 8 prompts were measured (it was interrupted)")
-    assert only(tmp_path).state == "unfinished"
+    assert only(tmp_path).status == "unfinished"
     assert only(tmp_path).reason == "ValueError: 3 of 8 prompts were measured (it was interrupted)"
 
 
@@ -59,7 +58,7 @@ def test_stopped_run_says_how_far_it_came(tmp_path: Path) -> None:
 )
 def test_run_without_result_or_error_is_unfinished(tmp_path: Path, executed: int, reason: str) -> None:
     write_notebook(tmp_path, executed=executed)
-    assert only(tmp_path).state == "unfinished"
+    assert only(tmp_path).status == "unfinished"
     assert tells(only(tmp_path).reason, reason)
 
 
@@ -83,18 +82,46 @@ def test_what_cannot_be_read_is_listed_beside_the_rest(tmp_path: Path, name: str
     (tmp_path / "bad" / name).write_bytes(text.encode(errors="surrogateescape"))
     good, bad = runs_below(tmp_path)
     where = "bad/sweep.json" if name == "sweep.json" else "bad"  # a plan is no run, and a run may lie beside it
-    assert (good.state, bad.folder, bad.state) == ("done", where, "unreadable")
+    assert (good.status, bad.folder, bad.status) == ("done", where, "unreadable")
     assert tells(bad.reason, reason)
     assert str(tmp_path) not in bad.reason
 
 
-def test_result_of_another_run_is_no_result(tmp_path: Path) -> None:
-    save(tmp_path, "# T", code("budget = 5", tag="parameters"))
-    write_record(tmp_path, record())
+def test_run_that_ended_early_keeps_what_was_known_at_its_start(tmp_path: Path) -> None:
+    write_run(write_notebook(tmp_path, executed=1, ddtree={"failure": "DeadKernelError: Kernel died"}))
     found = only(tmp_path)
-    assert found.state == "unreadable"
-    assert tells(found.reason, "result.json executed.ipynb budget")
-    assert found.params == {"budget": 5}
+    assert (found.status, found.reason) == ("failed", "DeadKernelError: Kernel died")
+    assert (found.params["budget"], found.machine) == (16, "Some CPU, 2 cores")
+
+
+def test_run_without_a_notebook_is_listed_from_its_start(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    found = only(tmp_path)
+    assert (found.status, found.params["budget"]) == ("unfinished", 16)
+    assert found.reason == "started, but there is no result.json: it is still running, or was stopped"
+
+
+LATER = {"start_time": "2026-03-02T09:00:00", "end_time": "2026-03-02T10:00:00"}
+EARLIER = {"start_time": "2026-02-27T09:00:00", "end_time": "2026-02-28T10:00:00"}
+
+
+@pytest.mark.parametrize("times", [LATER, EARLIER])
+@pytest.mark.parametrize("name", ["run.json", "result.json"])
+def test_records_of_another_run_are_not_used(tmp_path: Path, times: dict[str, str], name: str) -> None:
+    write_notebook(tmp_path, times=times)
+    write_run(tmp_path) if name == "run.json" else write_record(tmp_path, record())
+    found = only(tmp_path)
+    assert found.status == "unreadable"
+    assert found.reason.startswith(f"{name} is of another run than executed.ipynb")
+    assert found.params == {}
+
+
+def test_result_of_another_run_is_not_used(tmp_path: Path) -> None:
+    write_record(write_run(tmp_path), record(params={"budget": 5}))
+    found = only(tmp_path)
+    assert found.status == "unreadable"
+    assert tells(found.reason, "result.json run.json")
+    assert found.params["budget"] == 16
 
 
 def test_planned_cells_of_a_sweep_are_listed(tmp_path: Path) -> None:
@@ -106,7 +133,7 @@ def test_planned_cells_of_a_sweep_are_listed(tmp_path: Path) -> None:
     (tmp_path / "cells" / "failed").mkdir()
     (tmp_path / "cells" / "failed" / "failure.json").write_text('{"failure": "out of memory"}')
     found = {run.folder: run for run in runs_below(tmp_path)}
-    assert [found[f"cells/{name}"].state for name in ids] == ["done", "failed", "unfinished"]
+    assert [found[f"cells/{name}"].status for name in ids] == ["done", "failed", "unfinished"]
     failed = found["cells/failed"]
     assert (failed.reason, failed.notebook, failed.params) == ("out of memory", "03_live", {"budget": 1})
     assert found["cells/done"].params["budget"] == 16

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import nbformat
@@ -9,10 +10,11 @@ import pandas as pd
 import pytest
 from bs4 import BeautifulSoup, Tag
 from ddtree.workbook.params import LiveParams, TreeParams
-from ddtree.workbook.records import write_result
-from ddtree.workbook.report.html import ReportError, export, without_requests
-from ddtree.workbook.report.run_info import duration, figure_view, last_states
+from ddtree.workbook.records import write_result, write_run
+from ddtree.workbook.report.html import export, figure_view, last_states, without_requests
+from ddtree.workbook.report.run_info import NotebookError, duration
 from executed_notebook import PLOTLY, code, figure, printed, raised, save, shown
+from run_folders import record, write_record
 from wording import names, tells
 
 
@@ -42,7 +44,7 @@ def test_without_figures_plotly_is_left_out(tmp_path: Path) -> None:
     assert path.stat().st_size < 100_000
 
 
-def test_defaults_give_way_to_the_injected_values(tmp_path: Path) -> None:
+def test_cells_of_parameters_are_not_shown(tmp_path: Path) -> None:
     soup = page(
         tmp_path,
         "# T",
@@ -50,7 +52,7 @@ def test_defaults_give_way_to_the_injected_values(tmp_path: Path) -> None:
         code("# Parameters\nbudget = 99", tag="injected-parameters"),
         code("use(budget)"),
     )
-    assert facts(soup) == {"budget": "99", "seed": "0"}
+    assert facts(soup) == {}, "without a run.json nothing is known"
     assert [block.text.strip() for block in soup.select("details.code .highlight")] == ["use(budget)"]
 
 
@@ -70,23 +72,35 @@ def test_result_beside_the_notebook_fills_the_head(tmp_path: Path) -> None:
     assert facts(soup)["budget"] == "5"
     assert facts(soup)["prompt"] == params.prompt
     assert facts(soup)["papermill"][0].isdigit()
-    assert "tree nodes beside the root" in one(soup, "header").text
+    assert "tree nodes excluding the root" in one(soup, "header").text
     line = one(soup, ".facts-line").text
     assert "1 min 15 s" in line
     assert f"ddtree {facts(soup)['ddtree']}" in line
     assert "seed 3" in line
 
 
+def test_run_that_ended_early_shows_its_parameters_and_machine(tmp_path: Path) -> None:
+    write_run(tmp_path, notebook="01_tree", params=TreeParams(budget=5, seed=3), started_utc=datetime.now(UTC))
+    soup = page(tmp_path, "# T", code("1/0", raised("ZeroDivisionError", "no")))
+    assert facts(soup)["budget"] == "5"
+    assert facts(soup)["papermill"][0].isdigit()
+    assert facts(soup)["peak memory"] == "unknown"
+    assert "seed 3" in one(soup, ".facts-line").text
+
+
 def test_result_of_another_run_is_named_and_not_shown(tmp_path: Path) -> None:
-    params = LiveParams.from_mapping({"budget": 5})
-    write_result(tmp_path, notebook="03_live", params=params, metrics={}, wall_s=75)
-    soup = page(tmp_path, "# T", code("budget = 6", tag="parameters"))
-    assert facts(soup) == {"budget": "6"}
-    assert tells(one(soup, ".banner").text, "budget")
+    write_run(tmp_path, notebook="01_tree", params=TreeParams(budget=5), started_utc=datetime.now(UTC))
+    earlier = datetime(2026, 1, 1, tzinfo=UTC)
+    write_result(tmp_path, notebook="03_live", params=LiveParams(budget=6), metrics={}, wall_s=75, started_utc=earlier)
+    soup = page(tmp_path, "# T")
+    assert facts(soup)["budget"] == "5"
+    assert tells(one(soup, ".banner").text, "result.json")
+    assert "took" not in one(soup, ".facts-line").text
 
 
 def test_without_known_defaults_nothing_is_called_one(tmp_path: Path) -> None:
-    soup = page(tmp_path, "# T", code("model = 'small'\nbudget = 99", tag="injected-parameters"))
+    write_record(tmp_path, record("99_other", params={"model": "small", "budget": 99}))
+    soup = page(tmp_path, "# T")
     assert [row.th.text for row in soup.select(".chosen tr")] == ["model"]  # type: ignore[union-attr]
     assert soup.select(".chosen p") == []
 
@@ -96,36 +110,33 @@ def test_without_known_defaults_nothing_is_called_one(tmp_path: Path) -> None:
     [
         ("{", "JSON"),
         ("[]", "schema None"),
-        ('{"schema": 1, "notebook": "01_tree"}', "finished_utc: field required"),
+        ('{"schema": 1, "notebook": "01_tree"}', "environment: field required"),
     ],
 )
 def test_result_that_cannot_be_read_is_named_and_the_report_is_made(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "result.json").write_text(text)
     soup = page(tmp_path, "# T", code("budget = 5", tag="parameters"))
-    assert facts(soup) == {"budget": "5"}
+    assert facts(soup) == {}
     banner = one(soup, ".banner").text
     assert tells(banner, f"result.json {reason}")
     assert str(tmp_path) not in banner
 
 
 def test_values_that_are_no_defaults_stand_openly(tmp_path: Path) -> None:
-    soup = page(
-        tmp_path,
-        "# T",
-        code("model = 'small'\nbudget = 16\nseed = 0\nprompts = ['a']\nout_dir = 'outputs/x'", tag="parameters"),
-        code("budget = 99\nseed = 0\nprompts = ['b', 'c', 'd']\nout_dir = 'outputs/y'", tag="injected-parameters"),
-    )
+    params = LiveParams(model="small", budget=99, prompts=["b", "c", "d"], out_dir="outputs/y")
+    write_result(tmp_path, notebook="03_live", params=params, metrics={}, wall_s=1)
+    soup = page(tmp_path, "# T")
     shown = [[cell.text for cell in row.select("th, td")] for row in soup.select(".chosen tr")]
     assert shown == [
-        ["model", "small"],
+        ["model", "small", "default smollm2-135m"],
+        ["prompts", "· b\n· c\nand 1 more", "default 3 texts"],
         ["budget", "99", "default 16"],
-        ["prompts", "· b\n· c\nand 1 more", "default 1 text"],
     ]
     assert tells(one(soup, ".chosen p").text, "default")
     drawer = {row.th.text: row.td.text for row in soup.select("details tr")}  # type: ignore[union-attr]
     assert drawer["out_dir"] == "outputs/y"
     assert drawer["prompts"] == "· b\n· c\n· d"
-    assert len(drawer) == 5
+    assert set(LiveParams.defaults()) <= set(drawer)
 
 
 def test_failed_run_shows_its_error_and_what_came_before(tmp_path: Path) -> None:
@@ -258,8 +269,8 @@ def test_report_that_can_be_sent_says_nothing_of_its_weight(tmp_path: Path, caps
 
 
 def test_file_that_is_no_notebook_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=names("absent.ipynb")):
+    with pytest.raises(NotebookError, match=names("absent.ipynb")):
         export(tmp_path / "absent.ipynb", tmp_path / "report.html")
     (tmp_path / "text.ipynb").write_text("hello")
-    with pytest.raises(ReportError, match=names("text.ipynb")):
+    with pytest.raises(NotebookError, match=names("text.ipynb")):
         export(tmp_path / "text.ipynb", tmp_path / "report.html")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from ddtree.workbook.params import TreeParams
 from ddtree.workbook.records import RecordError, write_result
-from ddtree.workbook.report.run_info import read_record
+from ddtree.workbook.report.run_info import RunRecord, read_record
 from run_folders import MACHINE, record, write_record
 from wording import tells
 
@@ -13,7 +13,7 @@ from wording import tells
 def test_what_a_run_writes_is_read(tmp_path: Path) -> None:
     params = TreeParams.from_mapping({"budget": 5})
     path = write_result(tmp_path, notebook="01_tree", params=params, metrics={"tree_size": 6}, wall_s=2.5)
-    found = read_record(path)
+    found = read_record(path, RunRecord)
     assert (found.notebook, found.wall_s, found.metrics) == ("01_tree", 2.5, {"tree_size": 6})
     assert found.params == params.to_plain()
 
@@ -31,14 +31,14 @@ def test_what_a_run_writes_is_read(tmp_path: Path) -> None:
 def test_wrong_field_is_named(tmp_path: Path, changes: dict[str, object], reason: str) -> None:
     folder = write_record(tmp_path, record(**changes))
     with pytest.raises(RecordError) as refused:
-        read_record(folder / "result.json")
+        read_record(folder / "result.json", RunRecord)
     assert tells(refused.value, reason)
     assert "result.json" in str(refused.value)
 
 
 def test_moments_are_in_utc(tmp_path: Path) -> None:
     folder = write_record(tmp_path, record(finished_utc="2026-03-01T12:00:00+02:00"))
-    assert read_record(folder / "result.json").finished_utc.strftime("%H %Z") == "10 UTC"
+    assert read_record(folder / "result.json", RunRecord).finished_utc.strftime("%H %Z") == "10 UTC"
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,12 @@ def test_moments_are_in_utc(tmp_path: Path) -> None:
 )
 def test_revision_is_short(tmp_path: Path, revision: str | None, short: str) -> None:
     folder = write_record(tmp_path, record(git_revision=revision))
-    assert read_record(folder / "result.json").revision == short
+    assert read_record(folder / "result.json", RunRecord).revision == short
 
 
 def test_machine_is_its_gpu_if_it_has_one(tmp_path: Path) -> None:
-    assert read_record(write_record(tmp_path, record()) / "result.json").environment.name == "Some CPU, 2 cores"
+    found = read_record(write_record(tmp_path, record()) / "result.json", RunRecord)
+    assert found.environment.name == "Some CPU, 2 cores"
     with_gpu = record(environment={**MACHINE, "gpu": "NVIDIA H200"})
-    assert read_record(write_record(tmp_path, with_gpu) / "result.json").environment.name == "NVIDIA H200"
+    found = read_record(write_record(tmp_path, with_gpu) / "result.json", RunRecord)
+    assert found.environment.name == "NVIDIA H200"

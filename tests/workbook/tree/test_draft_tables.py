@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import pytest
 import torch
 from ddtree.tree import DraftTree
-from ddtree.workbook.report.run_info import figure_view
+from ddtree.workbook.report.html import figure_view
 from ddtree.workbook.tree.inspect_round import draft_table, draw_round
 from ddtree.workbook.tree.snapshot import DecodeSnapshot
 from tiny_pair import Tokenizer

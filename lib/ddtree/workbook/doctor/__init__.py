@@ -1,1 +1,1 @@
-"""What `ddtree doctor` looks at: pure checks of gathered facts, one subject in each file, each giving findings."""
+"""`ddtree doctor`: whether this machine has the packages, models, memory and folders that the workbook needs."""

@@ -1,7 +1,7 @@
-"""Check installed packages against the requirements of pyproject.toml, for the workbook, serving and sweeps."""
+"""Check Python and installed packages against pyproject.toml, for the workbook, serving, sweeps and tests."""
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -12,17 +12,15 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-State = Literal["ok", "warning", "missing"]
-
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found of one subject, and the command or act that would mend it ("" where there is nothing to mend)."""
+class Check:
+    """The result of one check: subject, state, detail, and what fixes it ("" where there is nothing to fix)."""
 
     subject: str
-    state: State
+    state: Literal["ok", "warning", "missing"]
     detail: str
-    remedy: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,32 +33,14 @@ class Pins:
 
 
 def read_pins(pyproject: Path) -> Pins:
-    """Raises InvalidRequirement or InvalidSpecifier for a line that is none, KeyError for an extra that is absent."""
+    """Raises InvalidRequirement or InvalidSpecifier for a wrong line, KeyError for an extra that is absent."""
     project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
     tables: dict[str, list[str]] = project["optional-dependencies"]
     return Pins(
         python=SpecifierSet(project["requires-python"]),
-        always=tuple(_applying(project["dependencies"])),
-        extras={extra: tuple(_unfolded(tables, extra, project["name"])) for extra in tables},
+        always=tuple(_for_this_system(project["dependencies"])),
+        extras={extra: tuple(_expanded(tables, extra, project["name"])) for extra in tables},
     )
-
-
-def _unfolded(tables: dict[str, list[str]], extra: str, project: str) -> list[Requirement]:
-    lines = _applying(tables[extra])
-    others = [name for line in lines if line.name == project for name in sorted(line.extras)]
-    own = [line for line in lines if line.name != project]
-    return own + [line for name in others for line in _unfolded(tables, name, project)]
-
-
-def _applying(lines: list[str]) -> list[Requirement]:
-    return [line for line in map(Requirement, lines) if line.marker is None or line.marker.evaluate()]
-
-
-def examine_python(version: str, executable: str, wanted: SpecifierSet) -> Finding:
-    if wanted.contains(version, prereleases=True):
-        return Finding("python", "ok", f"{version}, {executable}")
-    remedy = f"make an environment with another Python: Python {wanted}"
-    return Finding("python", "missing", f"{version}, {executable}; Python {wanted} is needed", remedy)
 
 
 def installed_versions() -> dict[str, str]:
@@ -76,107 +56,94 @@ def installed_versions() -> dict[str, str]:
     return versions
 
 
-def serves(installed: Mapping[str, str]) -> bool:
-    """Whether this is the environment of the extra `gpu`, whose torch is another than the workbook's."""
-    return "sglang" in installed
+def check_python(version: str, executable: str, wanted: SpecifierSet) -> Check:
+    found = f"{version}, {executable}"
+    if wanted.contains(version, prereleases=True):
+        return Check("python", "ok", found)
+    fix = f"make an environment with another Python: Python {wanted}"
+    return Check("python", "missing", f"{found}; Python {wanted} is needed", fix)
 
 
-def examine_packages(pins: Pins, installed: Mapping[str, str], pip: str) -> list[Finding]:
-    """One finding for all that is as pinned, and one for each needed package that is not.
+def check_packages(pins: Pins, installed: Mapping[str, str], pip: str) -> list[Check]:
+    """One result if all is as pinned, else one for each needed package that differs.
 
-    Args:
-        installed: version by normalised name.
-        pip: how pip is called here, the beginning of each command.
+    The environment with SGLang is held to the extra `gpu`, whose torch is another than the workbook's.
+    `installed` is version by normalised name; `pip` is how pip is called here, the beginning of each command.
     """
-    extra = "gpu" if serves(installed) else "workbook"
-    wanted = _narrowest([*pins.always, *pins.extras[extra]])
-    deviating = [finding for line in wanted if (finding := examine_package(line, installed, pip))]
-    if not deviating:
-        return [Finding("packages", "ok", f"all {len(wanted)} as pyproject.toml asks for with [{extra}]")]
-    return deviating
+    extra = "gpu" if "sglang" in installed else "workbook"
+    # An extra's line for a package replaces the general one, so each package is checked once.
+    wanted = {canonicalize_name(line.name): line for line in [*pins.always, *pins.extras[extra]]}.values()
+    differing = _differing(list(wanted), installed, pip)
+    return differing or [Check("packages", "ok", f"all {len(wanted)} as pyproject.toml asks for with [{extra}]")]
 
 
-def examine_tools(pins: Pins, installed: Mapping[str, str], pip: str) -> Finding:
-    """What tests and checks need, as one finding: a workbook runs without them."""
-    lines = pins.extras["tools"]
-    absent = [str(line) for line in lines if not _meets(line, installed)]
-    if not absent:
-        return Finding("tools", "ok", f"all {len(lines)} that tests and checks need")
-    names = ", ".join(absent)
-    return Finding("tools", "warning", f"not here, needed by `make test` alone: {names}", _install(pip, absent))
-
-
-def examine_package(wanted: Requirement, installed: Mapping[str, str], pip: str) -> Finding | None:
-    """A finding that tells absent, too old, too new and merely other versions apart; None if the requirement is met."""
-    if _meets(wanted, installed):
-        return None
-    remedy = _install(pip, [str(wanted)])
+def check_package(wanted: Requirement, installed: Mapping[str, str], pip: str) -> Check | None:
+    """None if the requirement is met; absent, too old and another version are "missing", too new is a warning."""
     found = installed.get(canonicalize_name(wanted.name))
+    fix = f'{pip} install "{wanted}"'
     if found is None:
-        return Finding(wanted.name, "missing", f"not installed; {wanted} is needed", remedy)
-    if _is_newer(found, wanted):
-        return Finding(wanted.name, "warning", f"{found} is too new, never tried here; {wanted} is asked for", remedy)
-    relation = "too old" if _is_older(found, wanted) else "another version"
-    return Finding(wanted.name, "missing", f"{found} is {relation}; {wanted} is needed", remedy)
-
-
-def _narrowest(lines: Iterable[Requirement]) -> list[Requirement]:
-    """An extra's line for a package in place of the general one, so that each package is judged once."""
-    return list({canonicalize_name(line.name): line for line in lines}.values())
-
-
-def _meets(wanted: Requirement, installed: Mapping[str, str]) -> bool:
-    found = installed.get(canonicalize_name(wanted.name))
-    return found is not None and _is_version(found) and wanted.specifier.contains(found, prereleases=True)
-
-
-def _is_newer(found: str, wanted: Requirement) -> bool:
-    bounds = _bounds(wanted, "==", "<", "<=")
-    return bool(bounds) and _is_version(found) and Version(found) >= min(bounds)
-
-
-def _is_older(found: str, wanted: Requirement) -> bool:
-    bounds = _bounds(wanted, "==", ">", ">=")
-    return bool(bounds) and _is_version(found) and Version(found) < max(bounds)
-
-
-def _bounds(wanted: Requirement, *operators: str) -> list[Version]:
-    return [Version(pin.version.removesuffix(".*")) for pin in wanted.specifier if pin.operator in operators]
-
-
-def _is_version(text: str) -> bool:
-    """Whether a distribution's own word for its version is one that can be compared."""
+        return Check(wanted.name, "missing", f"not installed; {wanted} is needed", fix)
     try:
-        Version(text)
-    except InvalidVersion:
-        return False
-    return True
+        version = Version(found)
+    except InvalidVersion:  # a distribution may call its version anything
+        return Check(wanted.name, "missing", f"{found} is another version; {wanted} is needed", fix)
+    if wanted.specifier.contains(version, prereleases=True):
+        return None
+    bounds = [Version(pin.version.removesuffix(".*")) for pin in wanted.specifier if pin.operator != "!="]
+    if bounds and version >= max(bounds):
+        return Check(wanted.name, "warning", f"{found} is too new, never tried here; {wanted} is asked for", fix)
+    relation = "too old" if bounds and version < min(bounds) else "another version"
+    return Check(wanted.name, "missing", f"{found} is {relation}; {wanted} is needed", fix)
 
 
-def _install(pip: str, lines: Sequence[str]) -> str:
-    return f"{pip} install " + " ".join(f'"{line}"' for line in lines)
+def check_tools(pins: Pins, installed: Mapping[str, str], pip: str) -> Check:
+    """What only tests and checks need, as one result: a workbook runs without them."""
+    lines = pins.extras["tools"]
+    absent = [str(line) for line in lines if check_package(line, installed, pip)]
+    if not absent:
+        return Check("tools", "ok", f"all {len(lines)} that tests and checks need")
+    fix = f"{pip} install " + " ".join(f'"{line}"' for line in absent)
+    return Check("tools", "warning", f"not here, needed only by `make test`: {', '.join(absent)}", fix)
 
 
-def examine_serving(pins: Pins, installed: Mapping[str, str], pip: str) -> Finding:
-    if not serves(installed):
-        detail = "SGLang is not in this environment; serving has one of its own"
-        return Finding("serving", "warning", detail, "conda env create -f environment-gpu.yml, on a machine with a GPU")
+def check_serving(pins: Pins, installed: Mapping[str, str], pip: str) -> Check:
+    if "sglang" not in installed:
+        detail = "SGLang is not in this environment; serving has a separate one"
+        return Check("serving", "warning", detail, "conda env create -f environment-gpu.yml, on a GPU machine")
     lines = pins.extras["gpu"]
-    deviating = [found for line in lines if (found := examine_package(line, installed, pip))]
-    if not deviating:
-        return Finding("serving", "ok", ", ".join(f"{line.name} {installed[line.name]}" for line in lines))
-    told = "; ".join(f"{found.subject}: {found.detail}" for found in deviating)
-    return Finding("serving", "warning", told, deviating[0].remedy)
+    differing = _differing(lines, installed, pip)
+    if not differing:
+        versions = ", ".join(f"{line.name} {installed[canonicalize_name(line.name)]}" for line in lines)
+        return Check("serving", "ok", versions)
+    detail = "; ".join(f"{result.subject}: {result.detail}" for result in differing)
+    return Check("serving", "warning", detail, differing[0].fix)
 
 
-def examine_sweeps(pins: Pins, installed: Mapping[str, str], pip: str) -> Finding:
+def check_sweeps(pins: Pins, installed: Mapping[str, str], pip: str) -> Check:
     if "snakemake" not in installed:
-        return Finding("sweeps", "missing", "Snakemake, which runs them, is not installed", f"{pip} install snakemake")
+        fix = f"{pip} install snakemake"
+        return Check("sweeps", "missing", "Snakemake, which runs them, is not installed", fix)
     here = f"snakemake {installed['snakemake']}"
     (plugin,) = pins.extras["slurm"]
-    deviating = examine_package(plugin, installed, pip)
-    if deviating is None:
-        return Finding("sweeps", "ok", f"{here}, here and through SLURM")
-    if serves(installed):
-        return Finding("sweeps", "ok", f"{here}, here; through SLURM from the workbook's environment")
-    return Finding("sweeps", "warning", f"{here}, here; SLURM needs {plugin}", deviating.remedy)
+    differing = check_package(plugin, installed, pip)
+    if differing is None:
+        return Check("sweeps", "ok", f"{here}, here and through SLURM")
+    if "sglang" in installed:
+        return Check("sweeps", "ok", f"{here}, here; through SLURM from the workbook's environment")
+    return Check("sweeps", "warning", f"{here}, here; SLURM needs {plugin}", differing.fix)
+
+
+def _differing(lines: Sequence[Requirement], installed: Mapping[str, str], pip: str) -> list[Check]:
+    return [result for line in lines if (result := check_package(line, installed, pip))]
+
+
+def _expanded(tables: dict[str, list[str]], extra: str, project: str) -> list[Requirement]:
+    """The lines of an extra, with those of the project's other extras that it names in their place."""
+    lines = _for_this_system(tables[extra])
+    others = [name for line in lines if line.name == project for name in sorted(line.extras)]
+    own = [line for line in lines if line.name != project]
+    return own + [line for name in others for line in _expanded(tables, name, project)]
+
+
+def _for_this_system(lines: list[str]) -> list[Requirement]:
+    return [line for line in map(Requirement, lines) if line.marker is None or line.marker.evaluate()]

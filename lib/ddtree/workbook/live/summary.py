@@ -11,7 +11,7 @@ import pandas as pd
 from ddtree.decode import FORWARDS, STAGES
 from ddtree.workbook.live.measure import SETTING, Measurements
 from ddtree.workbook.live.record import close_record
-from ddtree.workbook.notebook_run import Run
+from ddtree.workbook.notebook_run import NotebookRun
 from ddtree.workbook.records import write_traces
 from ddtree.workbook.stats import columns, ratio_of_ratios, ratio_of_sums, resampled_prompts
 
@@ -63,7 +63,7 @@ def metrics_of(summary: pd.DataFrame) -> dict[str, object]:
     }
 
 
-def finish_if_partial(run: Run, measured: Measurements, metrics: Mapping[str, Any], *, record: Path) -> None:
+def finish_if_partial(run: NotebookRun, measured: Measurements, metrics: Mapping[str, Any], *, record: Path) -> None:
     """If a prompt is missing, write traces and result.json of the others, then raise IncompleteRun."""
     if measured.stopped:
         _write(run, measured, {**metrics, "greedy_equal_float32": None})
@@ -73,14 +73,14 @@ def finish_if_partial(run: Run, measured: Measurements, metrics: Mapping[str, An
         )
 
 
-def finish(run: Run, measured: Measurements, metrics: Mapping[str, Any], *, record: Path) -> Path:
-    """Write traces and result.json of a complete run, and close its record. Returns as `Run.finish`."""
+def finish(run: NotebookRun, measured: Measurements, metrics: Mapping[str, Any], *, record: Path) -> Path:
+    """Write traces and result.json of a complete run, and close its record. Returns as `NotebookRun.finish`."""
     written = _write(run, measured, metrics)
     close_record(record)
     return written
 
 
-def _write(run: Run, measured: Measurements, metrics: Mapping[str, Any]) -> Path:
+def _write(run: NotebookRun, measured: Measurements, metrics: Mapping[str, Any]) -> Path:
     write_traces(run.out_dir, "rounds", measured.rounds)
     done, planned = measured.prompts_done, measured.prompts_planned
     progress = {"prompts_done": done, "prompts_planned": planned, "complete": not measured.stopped}

@@ -1,1 +1,1 @@
-"""An executed notebook as one HTML file that asks nothing of the network."""
+"""Export executed notebooks as single HTML files without network requests, and list runs on one page."""

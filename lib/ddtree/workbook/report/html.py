@@ -1,14 +1,14 @@
 """Export an executed notebook as one HTML file that fetches nothing: prose and figures first, code on demand."""
 
 import base64
+import copy
 import json
 import re
 import sys
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import nbformat
 from bs4 import BeautifulSoup, Tag
 from jinja2 import pass_context
 from latex2mathml.converter import convert
@@ -21,70 +21,228 @@ from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
 from traitlets.config import Config
 
 from ddtree.workbook.records import write_text
-from ddtree.workbook.report.run_info import PLOTLY, body_cells, figure_view, has_figures, run_facts
+from ddtree.workbook.report.run_info import HEADING, PAPERMILL_MARK, ExecutedNotebook, read_notebook, run_facts, tags
 
+TEMPLATES = Path(__file__).parent / "templates"
+PLOTLY_PLACEHOLDER = "<!-- plotly.js -->"
+SIZE_PLACEHOLDER = "<!-- size -->"
 MAX_MB = 6
 NAMED = 3
 MEGABYTE = 10**6
+PLOTLY = "application/vnd.plotly.v1+json"
+DEFAULT_HEIGHT = 450  # pixels, plotly's own
+COLUMN_WIDTH = 300  # pixels that one of several plots side by side needs to be read on a phone
+TITLE_ROOM, TITLE_LINE, SUBTITLE_LINE = 68, 20, 16  # pixels of the top margin that a title took, and further lines
+TAGS = re.compile(r"(</?(?:b|i|em|strong|sub|sup)>|<br\s*/?>)")  # those of plotly that a caption keeps
+SCRIPTED = ("application/vnd.jupyter.widget-view+json", "application/javascript")
+ABSENT = '<p class="absent">A live control stood here; it has no still picture in this notebook.</p>'
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; img-src data: blob:; font-src data:; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline' 'unsafe-eval'; worker-src blob:"
+)
+FETCHING = ("script", "link", "iframe", "frame", "embed", "object", "img", "image", "source", "video", "audio", "track")
+ADDRESSES = ("src", "href", "xlink:href", "data", "poster", "srcset")
+CSS_ADDRESS = re.compile(r"url\(\s*['\"]?(?!data:|#)[^)]*\)|@import[^;]*;", re.IGNORECASE)
 
 
-class Part(NamedTuple):
-    """One output of a notebook: what a reader would call it, and its size in bytes."""
+def export(notebook_path: str | Path, html_path: str | Path) -> Path:
+    """Write the report of an executed notebook, failed or not, and return its path.
 
-    name: str
-    size: int
+    run.json and result.json next to the notebook add parameters, machine, versions, date and revision.
+    A report above MAX_MB is written all the same; a warning in it and on stderr names the largest outputs.
+    Raises NotebookError when the file is not a notebook, RecordError when the folder cannot be written.
+    """
+    notebook_path, html_path = Path(notebook_path), Path(html_path)
+    executed = read_notebook(notebook_path)
+    html = render(executed, notebook_path)
+    warning = size_warning(html, executed.node)
+    if warning:
+        print(f"{html_path}: {warning}", file=sys.stderr)
+    banner = f'<div class="banner">{escape(warning)}</div>' if warning else ""
+    write_text(html_path, html.replace(SIZE_PLACEHOLDER, banner, 1))
+    return html_path
 
 
-def too_heavy(html: str, notebook: NotebookNode) -> str:
-    """A sentence when `html` has more than MAX_MB megabytes, with the largest outputs named; else ""."""
-    size = len(html.encode())
-    if size <= MAX_MB * MEGABYTE:
-        return ""
-    largest = ", ".join(f"{part.name} ({_megabytes(part.size)})" for part in parts(notebook)[:NAMED])
-    return (
-        f"This report has {_megabytes(size)}, more than the {MAX_MB} MB that a mail takes; "
-        f"draw fewer points or print less. Largest: {largest or 'its text'}."
+def render(executed: ExecutedNotebook, notebook_path: Path) -> str:
+    """The report's HTML; `notebook_path` says where pictures and records are and names the report."""
+    notebook = executed.node
+    drawn = any(PLOTLY in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
+    resources = {
+        "metadata": {"name": notebook_path.stem, "path": str(notebook_path.parent)},
+        "run": run_facts(executed, notebook_path),
+        "code_css": _code_css(),
+        "csp": CONTENT_SECURITY_POLICY,
+        "size_placeholder": SIZE_PLACEHOLDER,
+        "plotlyjs_placeholder": PLOTLY_PLACEHOLDER if drawn else "",
+    }
+    shown = NotebookNode({**notebook, "cells": visible_cells(notebook)})
+    html, _ = _ReportExporter(extra_template_basedirs=[str(TEMPLATES)]).from_notebook_node(shown, resources)
+    html = without_requests(html)
+    if drawn:  # last, because parsing 5 MB of script takes seconds and finds nothing
+        html = html.replace(PLOTLY_PLACEHOLDER, f"<script>{get_plotlyjs()}</script>", 1)
+    return html
+
+
+class _ReportExporter(HTMLExporter):
+    """nbconvert with the project's template, formulas as MathML and figures as data."""
+
+    def _template_name_default(self) -> str:
+        return "report"
+
+    @property
+    def default_config(self) -> Config:
+        config = super().default_config.copy()
+        priority = [PLOTLY, "image/svg+xml", "image/png", "image/jpeg", "text/html", "text/markdown", "text/latex"]
+        config.merge(Config({"NbConvertBase": {"display_data_priority": [*priority, "text/plain"]}}))
+        return config
+
+    def default_filters(self) -> Any:
+        yield from super().default_filters()
+        yield "figure_view", figure_view
+        yield "latex_output", latex_output
+        yield "text_base64", lambda text: base64.b64encode(text.encode()).decode()
+
+    @pass_context
+    def markdown2html(self, context: Any, source: str) -> Markup:
+        renderer = _MathMLRenderer(
+            escape=False,
+            attachments=context["cell"].get("attachments", {}),
+            embed_images=True,
+            exclude_anchor_links=True,
+            path=context["resources"]["metadata"]["path"],  # where a cell's local pictures are
+        )
+        return Markup(MarkdownWithMath(renderer=renderer).render(source))
+
+
+def _code_css() -> str:
+    light = HtmlFormatter(style="xcode").get_style_defs(".highlight")
+    dark = HtmlFormatter(style="github-dark").get_style_defs(".highlight")
+    return f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n{dark}\n}}"
+
+
+def visible_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """Copies of the cells to show.
+
+    The header has the parameters, so neither the defaults nor the injected cell is shown; nor are papermill's own marks
+    of a failure and the title. Stream pieces of one cell are joined.
+    """
+    cells: list[NotebookNode] = []
+    titled = False
+    for cell in notebook.cells:
+        if {"parameters", "injected-parameters", PAPERMILL_MARK} & set(tags(cell)):
+            continue
+        cell = copy.deepcopy(cell)
+        if cell.cell_type == "markdown" and not titled and HEADING.match(cell.source):
+            titled = True
+            cell.source = HEADING.sub("", cell.source)
+        if cell.cell_type == "code":
+            cell.outputs = [_without_widgets(output) for output in _join_streams(cell.outputs)]
+        if cell.source.strip() or cell.get("outputs"):
+            cells.append(cell)
+    return cells
+
+
+def _without_widgets(output: NotebookNode) -> NotebookNode:
+    """The output without what only a running kernel or a script could show; a sentence where nothing is left."""
+    forms = output.get("data", {})
+    if not any(form in forms for form in SCRIPTED):
+        return output
+    rest = {form: content for form, content in forms.items() if form not in SCRIPTED and form != "text/plain"}
+    output.data = NotebookNode(rest or {"text/html": ABSENT})
+    return output
+
+
+def _join_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    joined: list[NotebookNode] = []
+    for output in outputs:
+        previous = joined[-1] if joined else None
+        if previous and output.output_type == previous.output_type == "stream" and output.name == previous.name:
+            previous.text += output.text
+        else:
+            joined.append(output)
+    for output in joined:
+        if output.output_type == "stream":
+            output.text = last_states(output.text)
+    return joined
+
+
+def last_states(text: str) -> str:
+    """What a terminal would show: of a line that carriage returns rewrote, the last state that is not empty."""
+    lines = [[state for state in line.split("\r") if state.strip()] for line in text.split("\n")]
+    return "\n".join(states[-1] if states else "" for states in lines)
+
+
+class FigureView(NamedTuple):
+    """Title as plain text, caption as HTML, height and least width in pixels, the figure as JSON safe in a script."""
+
+    title: str
+    caption: Markup
+    height: int
+    min_width: int
+    json: Markup
+
+
+def figure_view(figure: dict[str, Any]) -> FigureView:
+    """The view of a figure in plotly's JSON form; `figure` itself stays as it was."""
+    layout = dict(figure.get("layout", {}))
+    title = layout.pop("title", None) or {}
+    title = {"text": title} if isinstance(title, str) else title
+    subtitle = (title.get("subtitle") or {}).get("text")
+    if title.get("text"):
+        margin = layout.get("margin", {})
+        top = _top_margin(layout, title["text"], subtitle or "")
+        if "height" in layout and "t" in margin:  # the plot area keeps its height
+            layout["height"] -= max(0, margin["t"] - top)
+        layout["margin"] = {**margin, "t": top}
+    view = {"data": figure["data"], "layout": layout, **({"frames": figure["frames"]} if "frames" in figure else {})}
+    return FigureView(
+        title=_plain(title.get("text") or ""),
+        caption=_caption(title.get("text"), subtitle),
+        height=int(layout.get("height") or DEFAULT_HEIGHT),
+        min_width=_min_width(layout),
+        json=Markup(json.dumps(view, separators=(",", ":")).replace("<", "\\u003c")),  # no </script> inside
     )
 
 
-def parts(notebook: NotebookNode) -> list[Part]:
-    """Every output of the notebook, the largest first."""
-    found = []
-    for number, cell in enumerate(notebook.cells, start=1):
-        for output in cell.get("outputs", []):
-            content = output.get("data") or output.get("text") or output.get("traceback") or ""
-            found.append(Part(_name(output, number), len(json.dumps(content, ensure_ascii=False).encode())))
-    return sorted(found, key=lambda part: part.size, reverse=True)
+def _caption(text: str | None, subtitle: str | None) -> Markup:
+    if not text:
+        return Markup()
+    small = f"<small>{_inline_html(subtitle)}</small>" if subtitle else ""
+    return Markup(_inline_html(text) + small)
 
 
-def _name(output: NotebookNode, number: int) -> str:
-    figure = output.get("data", {}).get(PLOTLY)
-    if figure is None:
-        return f"an output of cell {number}"
-    caption = figure_view(figure).title
-    return f"the figure “{caption}”" if caption else f"the figure of cell {number}"
+def _inline_html(text: str) -> str:
+    """Plotly's text as HTML: its tags stay, its entities are the characters that plotly would show."""
+    pieces = TAGS.split(text)  # texts and tags in turn
+    return "".join(piece if i % 2 else escape(unescape(piece), quote=False) for i, piece in enumerate(pieces))
 
 
-def _megabytes(size: int) -> str:
-    return f"{size / MEGABYTE:.1f} MB"
+def _plain(text: str) -> str:
+    return " ".join(unescape(TAGS.sub(" ", text)).split())
 
 
-class OfflineMarkdown:
-    """Renders the markdown of one cell; pictures come from its attachments or from files under `folder`."""
+def _top_margin(layout: dict[str, Any], title: str, subtitle: str) -> int:
+    labelled = layout.get("annotations") or layout.get("updatemenus")
+    least = 40 if labelled else 16
+    given = layout.get("margin", {}).get("t")
+    taken = TITLE_ROOM + TITLE_LINE * title.count("<br>") + SUBTITLE_LINE * subtitle.count("<br>")
+    return least if given is None else max(least, int(given) - taken)
 
-    def __init__(self, attachments: dict[str, Any], folder: str) -> None:
-        self._renderer = _MathMLRenderer(
-            escape=False, attachments=attachments, embed_images=True, exclude_anchor_links=True, path=folder
-        )
 
-    def to_html(self, source: str) -> str:
-        """The HTML of `source`."""
-        return MarkdownWithMath(renderer=self._renderer).render(source)
+def _min_width(layout: dict[str, Any]) -> int:
+    starts = {
+        next(iter(axis["domain"]))
+        for name, axis in layout.items()
+        if name.startswith("xaxis") and isinstance(axis, dict) and "domain" in axis
+    }
+    if len(starts) > 1:
+        return COLUMN_WIDTH * len(starts)
+    return int(layout.get("width") or 0)
 
 
 class _MathMLRenderer(IPythonRenderer):
     def inline_html(self, html: str) -> str:
-        # To embed pictures the base class completes every piece of HTML, so that <a> would be closed at once.
+        # To embed pictures the base class completes every piece of HTML: it would close <a> at once.
         return str(super().inline_html(html)) if html.startswith("<img") else html
 
     def inline_math(self, body: str) -> str:
@@ -110,15 +268,6 @@ def mathml(latex: str, display: str) -> str:
 def latex_output(source: str) -> str:
     """MathML of a text/latex output, whose dollar signs are optional."""
     return mathml(re.sub(r"\A\s*\$+|\$+\s*\Z", "", source), "block")
-
-
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; img-src data: blob:; font-src data:; style-src 'unsafe-inline'; "
-    "script-src 'unsafe-inline' 'unsafe-eval'; worker-src blob:"
-)
-FETCHING = ("script", "link", "iframe", "frame", "embed", "object", "img", "image", "source", "video", "audio", "track")
-ADDRESSES = ("src", "href", "xlink:href", "data", "poster", "srcset")
-CSS_ADDRESS = re.compile(r"url\(\s*['\"]?(?!data:|#)[^)]*\)|@import[^;]*;", re.IGNORECASE)
 
 
 def without_requests(html: str) -> str:
@@ -158,82 +307,35 @@ def _substitute(soup: BeautifulSoup, element: Tag, address: str) -> Tag:
     return note
 
 
-TEMPLATES = Path(__file__).parent / "templates"
-PLOTLY_PLACEHOLDER = "<!-- plotly.js -->"
-WEIGHT_PLACEHOLDER = "<!-- weight -->"
+def size_warning(html: str, notebook: NotebookNode) -> str:
+    """A sentence when `html` has more than MAX_MB megabytes, with the largest outputs named; else ""."""
+    size = len(html.encode())
+    if size <= MAX_MB * MEGABYTE:
+        return ""
+    largest = ", ".join(f"{name} ({_megabytes(bytes_)})" for name, bytes_ in _outputs_by_size(notebook)[:NAMED])
+    return (
+        f"This report has {_megabytes(size)}, more than the {MAX_MB} MB that a mail takes; "
+        f"draw fewer points or print less. Largest: {largest or 'its text'}."
+    )
 
 
-class ReportError(ValueError):
-    """The notebook cannot be read."""
+def _outputs_by_size(notebook: NotebookNode) -> list[tuple[str, int]]:
+    """Every output's name and size in bytes, the largest first."""
+    found = []
+    for number, cell in enumerate(notebook.cells, start=1):
+        for output in cell.get("outputs", []):
+            content = output.get("data") or output.get("text") or output.get("traceback") or ""
+            found.append((_name(output, number), len(json.dumps(content, ensure_ascii=False).encode())))
+    return sorted(found, key=lambda output: output[1], reverse=True)
 
 
-def export(notebook_path: str | Path, html_path: str | Path) -> Path:
-    """Write the report of an executed notebook, failed ones included, and return its path.
-
-    A result.json beside the notebook adds machine, versions, date and revision. Raises ReportError when
-    the file is no notebook, RecordError when the folder cannot be written. A report too heavy to send is written
-    all the same, and says so in itself and in a line on stderr, with the outputs that make it so.
-    """
-    notebook_path, html_path = Path(notebook_path), Path(html_path)
-    try:
-        notebook = nbformat.read(notebook_path, as_version=4)
-    except (OSError, ValueError) as error:
-        raise ReportError(f"The notebook {notebook_path} cannot be read: {error}.") from error
-    html = render(notebook, notebook_path)
-    weight = too_heavy(html, notebook)
-    if weight:
-        print(f"{html_path}: {weight}", file=sys.stderr)
-    banner = f'<div class="banner">{escape(weight)}</div>' if weight else ""
-    write_text(html_path, html.replace(WEIGHT_PLACEHOLDER, banner, 1))
-    return html_path
+def _name(output: NotebookNode, number: int) -> str:
+    figure = output.get("data", {}).get(PLOTLY)
+    if figure is None:
+        return f"an output of cell {number}"
+    caption = figure_view(figure).title
+    return f"the figure “{caption}”" if caption else f"the figure of cell {number}"
 
 
-def render(notebook: NotebookNode, notebook_path: Path) -> str:
-    """The report's HTML; `notebook_path` says where pictures and result.json lie and names the report."""
-    run = run_facts(notebook, notebook_path)
-    drawn = has_figures(notebook)
-    resources = {
-        "metadata": {"name": notebook_path.stem, "path": str(notebook_path.parent)},
-        "run": run,
-        "code_css": _code_css(),
-        "csp": CONTENT_SECURITY_POLICY,
-        "weight_placeholder": WEIGHT_PLACEHOLDER,
-        "plotlyjs_placeholder": PLOTLY_PLACEHOLDER if drawn else "",
-    }
-    shown = NotebookNode({**notebook, "cells": body_cells(notebook)})
-    html, _ = _ReportExporter(extra_template_basedirs=[str(TEMPLATES)]).from_notebook_node(shown, resources)
-    html = without_requests(html)
-    if drawn:  # last, because parsing 5 MB of script takes seconds and finds nothing
-        html = html.replace(PLOTLY_PLACEHOLDER, f"<script>{get_plotlyjs()}</script>", 1)
-    return html
-
-
-class _ReportExporter(HTMLExporter):
-    """nbconvert with the project's template, formulas as MathML and figures as data."""
-
-    def _template_name_default(self) -> str:
-        return "report"
-
-    @property
-    def default_config(self) -> Config:
-        config = super().default_config.copy()
-        priority = [PLOTLY, "image/svg+xml", "image/png", "image/jpeg", "text/html", "text/markdown", "text/latex"]
-        config.merge(Config({"NbConvertBase": {"display_data_priority": [*priority, "text/plain"]}}))
-        return config
-
-    def default_filters(self) -> Any:
-        yield from super().default_filters()
-        yield "figure_view", figure_view
-        yield "latex_output", latex_output
-        yield "text_base64", lambda text: base64.b64encode(text.encode()).decode()
-
-    @pass_context
-    def markdown2html(self, context: Any, source: str) -> Markup:
-        folder = context["resources"]["metadata"]["path"]
-        return Markup(OfflineMarkdown(context["cell"].get("attachments", {}), folder).to_html(source))
-
-
-def _code_css() -> str:
-    light = HtmlFormatter(style="xcode").get_style_defs(".highlight")
-    dark = HtmlFormatter(style="github-dark").get_style_defs(".highlight")
-    return f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n{dark}\n}}"
+def _megabytes(size: int) -> str:
+    return f"{size / MEGABYTE:.1f} MB"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,156 +15,34 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from nbformat import NotebookNode, v4
-from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ddtree.workbook.records import RESULT_NAME, RecordError, write_text
+from ddtree.workbook.records import EXECUTED_NAME, REPORT_NAME, RESULT_NAME, RUN_NAME, RecordError, write_text
 from ddtree.workbook.report.html import CONTENT_SECURITY_POLICY, TEMPLATES
+from ddtree.workbook.report.key_metrics import KeyMetrics, key_metrics_of
 from ddtree.workbook.report.run_info import (
-    RunRecord,
-    cells_run,
+    ExecutedNotebook,
+    NotebookError,
+    RunRecords,
     duration,
-    ended,
-    failure_of,
     in_order,
     in_short,
-    origin_stem,
-    parameters_of,
-    read_record,
-    seconds_of,
-    strangers,
-    title,
+    read_notebook,
+    read_records,
 )
-from ddtree.workbook.runner import EXECUTED_NAME, REPORT_NAME
 from ddtree.workbook.sweep.cell import FAILURE_NAME
 from ddtree.workbook.sweep.cell import failure_of as failure_of_cell
 from ddtree.workbook.sweep.grid import PLAN_NAME, cell_folder, read_plan
 
-GENERIC_NUMBERS = 4
-LONGEST_METRIC = 60  # characters of a text among the generic numbers
+INDEX_NAME = "index.html"
+STATUSES = ("done", "failed", "unfinished", "unreadable")
+NO_COLUMN = {"model", "out_dir"}  # the model has a column already, out_dir is the folder
+LONGEST_PARAMETER = 48  # characters of a text parameter in its column
+
+Status = Literal["done", "failed", "unfinished", "unreadable"]
 
 
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """Lines to read, the number to sort them by (None: none), and mean acceptance lengths, a line each."""
-
-    lines: tuple[str, ...] = ()
-    sort_by: float | None = None
-    acceptance: tuple[str, ...] = ()
-    best_acceptance: float | None = None
-
-
-class _Setting(BaseModel):
-    temperature: float
-    label: str
-    strategy: str
-    speedup: float
-    speedup_lo: float
-    speedup_hi: float
-    acceptance: float
-
-
-class _Best(BaseModel):
-    """The fastest DDTREE server at one place, against DFLASH."""
-
-    extra_layers: int
-    batch: int
-    temperature: float
-    name: str
-    over_dflash: float
-    over_dflash_lo: float
-    over_dflash_hi: float
-
-
-class _Laws(BaseModel):
-    tested: int
-    rejected: int
-    controls_run: int = 0
-    controls_rejected: int = 0
-
-
-def headline(record: RunRecord) -> Headline:
-    """The headline numbers of a run. Metrics of another form than the notebook's are shown as generic ones."""
-    known: dict[str, Callable[[Mapping[str, Any]], Headline]] = {
-        "02_kernel": _kernel,
-        "03_live": _live,
-        "04_serving": _serving,
-    }
-    reader = known.get(record.notebook, _generic)
-    try:
-        return reader(record.metrics)
-    except (ValidationError, KeyError):
-        return _generic(record.metrics)
-
-
-def _live(metrics: Mapping[str, Any]) -> Headline:
-    """The fastest drafted setting of each temperature, with its 95 % interval."""
-    settings = TypeAdapter(list[_Setting]).validate_python(metrics["summary"])
-    drafted = [setting for setting in settings if setting.strategy != "autoregressive"]
-    best = [
-        max((setting for setting in drafted if setting.temperature == temperature), key=lambda each: each.speedup)
-        for temperature in sorted({setting.temperature for setting in drafted})
-    ]
-    return Headline(
-        lines=tuple(
-            f"T={each.temperature:g}: {each.speedup:.2f}× ({each.speedup_lo:.2f} to {each.speedup_hi:.2f}) {each.label}"
-            for each in best
-        ),
-        sort_by=max((each.speedup for each in best), default=None),
-        acceptance=tuple(f"T={each.temperature:g}: {each.acceptance:.2f}" for each in best),
-        best_acceptance=max((each.acceptance for each in best), default=None),
-    )
-
-
-def _serving(metrics: Mapping[str, Any]) -> Headline:
-    """DDTREE over DFLASH of the smallest batch at the least cost, which is named where identity layers emulate it."""
-    rated = TypeAdapter(list[_Best]).validate_python(metrics["best"])
-    least = min((each.extra_layers for each in rated), default=0)
-    here = [each for each in rated if each.extra_layers == least]
-    batch = min((each.batch for each in here), default=0)
-    shown = sorted((each for each in here if each.batch == batch), key=lambda each: each.temperature)
-    emulated = " (emulated cost)" if least else ""
-    return Headline(
-        lines=tuple(
-            f"T={each.temperature:g}: {each.over_dflash:.2f}× DFLASH ({each.over_dflash_lo:.2f} to "
-            f"{each.over_dflash_hi:.2f}) {each.name}{emulated}"
-            for each in shown
-        ),
-        sort_by=max((each.over_dflash for each in shown), default=None),
-    )
-
-
-def _kernel(metrics: Mapping[str, Any]) -> Headline:
-    laws = _Laws.model_validate(metrics["laws"])
-    lines = [f"{laws.rejected} of {laws.tested} laws rejected"]
-    if laws.controls_run:
-        lines.append(f"{laws.controls_rejected} of {laws.controls_run} controls rejected")
-    return Headline(tuple(lines), float(laws.rejected))
-
-
-def _generic(metrics: Mapping[str, Any]) -> Headline:
-    found = list(_scalars(metrics, ""))[:GENERIC_NUMBERS]
-    numbers = [float(value) for _, value in found if isinstance(value, int | float) and not isinstance(value, bool)]
-    return Headline(tuple(f"{name} {_written(value)}" for name, value in found), numbers[0] if numbers else None)
-
-
-def _scalars(metrics: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, int | float | bool | str]]:
-    """Numbers and short texts, those at the top first; `pair` says which model ran, which stands elsewhere."""
-    for name, value in metrics.items():
-        if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST_METRIC):
-            yield f"{prefix}{name}".replace("_", " "), value
-    for name, value in metrics.items():
-        if isinstance(value, Mapping) and not prefix and name != "pair":
-            yield from _scalars(value, f"{name} ")
-
-
-def _written(value: int | float | bool | str) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-State = Literal["done", "failed", "unfinished", "unreadable"]
+class NoRunsError(ValueError):
+    """There is nothing to list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,135 +50,16 @@ class ListedRun:
     """One run as an index shows it; what is not known is empty. `folder` is relative to the indexed one, "." itself."""
 
     folder: str
-    state: State
+    status: Status
     reason: str
     notebook: str = ""
     title: str = ""
     params: dict[str, Any] = field(default_factory=dict)
-    headline: Headline = field(default_factory=Headline)
+    key_metrics: KeyMetrics = field(default_factory=KeyMetrics)
     finished: datetime | None = None
     machine: str = ""
     wall_s: float | None = None
     report: str = ""
-
-
-def runs_below(root: Path) -> list[ListedRun]:
-    """Every run in and below `root`, the newest first, and every cell of a sweep that was planned and not yet run.
-
-    A run is a folder that holds an executed.ipynb, a result.json or a failure.json. Hidden folders are left out and
-    links to folders are not followed. Runs without a date come last, by name.
-    """
-    found: dict[str, ListedRun] = {}
-    planned: dict[str, ListedRun] = {}
-    for walked, below, files in os.walk(root):
-        below[:] = sorted(name for name in below if not name.startswith("."))
-        folder = Path(walked)
-        where = folder.relative_to(root).as_posix()
-        if {EXECUTED_NAME, RESULT_NAME, FAILURE_NAME} & set(files):
-            found[where] = _listed(folder, root)
-        if PLAN_NAME in files:
-            planned |= _planned(folder, root)
-    for where, cell in planned.items():
-        run = found.get(where, cell)
-        found[where] = replace(run, notebook=run.notebook or cell.notebook, params=run.params or cell.params)
-    by_date = sorted(found.items())
-    by_date.sort(key=lambda item: item[1].finished.timestamp() if item[1].finished else 0, reverse=True)
-    return [run for _, run in by_date]
-
-
-def _planned(sweep: Path, root: Path) -> dict[str, ListedRun]:
-    """Every cell of the plan by its folder, as if none had run; a plan that cannot be read by its file."""
-    path = sweep / PLAN_NAME
-    try:
-        plan = read_plan(path)
-    except RecordError as error:
-        where = path.relative_to(root).as_posix()
-        return {where: ListedRun(where, "unreadable", str(error).replace(f"The plan {path}", PLAN_NAME))}
-    folders = {cell_folder(sweep, cell.id).relative_to(root).as_posix(): cell for cell in plan.cells}
-    return {
-        where: ListedRun(where, "unfinished", "planned, not run yet", notebook=plan.notebook, params=cell.params)
-        for where, cell in folders.items()
-    }
-
-
-def _listed(folder: Path, root: Path) -> ListedRun:
-    problems = []
-    notebook, record, noted = None, None, None
-    try:
-        noted = failure_of_cell(folder)
-    except RecordError as error:
-        problems.append(str(error).replace(f"The record {folder / FAILURE_NAME}", FAILURE_NAME))
-    if (folder / EXECUTED_NAME).is_file():
-        try:
-            notebook = _read_notebook(folder / EXECUTED_NAME)
-        except (OSError, ValueError) as error:
-            problems.append(str(error))
-    if (folder / RESULT_NAME).is_file():
-        try:
-            record = read_record(folder / RESULT_NAME)
-        except RecordError as error:
-            problems.append(str(error).replace(f"The result {folder / RESULT_NAME}", RESULT_NAME))
-    values = parameters_of(notebook) if notebook else {}
-    if record and (other := strangers(values, record)):
-        problems.append(f"{RESULT_NAME} is of another run than {EXECUTED_NAME} ({', '.join(other)}).")
-        record = None
-    state, reason = _state(notebook, record, noted, problems)
-    report = folder / REPORT_NAME
-    return ListedRun(
-        folder=folder.relative_to(root).as_posix(),
-        state=state,
-        reason=reason,
-        notebook=record.notebook if record else origin_stem(notebook) if notebook else "",
-        title=(title(notebook) or "") if notebook else "",
-        params={**values, **(record.params if record else {})},
-        headline=headline(record) if record else Headline(),
-        finished=record.finished_utc if record else ended(notebook) if notebook else None,
-        machine=record.environment.name if record else "",
-        wall_s=record.wall_s if record else seconds_of(notebook) if notebook else None,
-        report=report.relative_to(root).as_posix() if report.is_file() else "",
-    )
-
-
-def _read_notebook(path: Path) -> NotebookNode:
-    """The notebook, without the validation that makes nbformat slow. Raises OSError or ValueError, a sentence."""
-    try:
-        notebook = v4.reads(path.read_text(encoding="utf-8"))
-        for read in (title, failure_of, cells_run, ended, seconds_of, parameters_of, origin_stem):
-            read(notebook)
-    except OSError as error:
-        raise OSError(f"{path.name} cannot be read: {error.strerror}.") from error
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path.name} is no executed notebook ({type(error).__name__}: {error}).") from error
-    return notebook
-
-
-def _state(
-    notebook: NotebookNode | None, record: RunRecord | None, noted: str | None, problems: list[str]
-) -> tuple[State, str]:
-    if problems:
-        return "unreadable", " ".join(problems)
-    failure = noted or (failure_of(notebook).reason if notebook else "")
-    if record and record.metrics.get("complete") is False:
-        count = f"{record.metrics.get('prompts_done', '?')} of {record.metrics.get('prompts_planned', '?')} prompts"
-        return "unfinished", failure if count in failure else f"{count}: {failure}" if failure else count
-    if failure:
-        return "failed", failure
-    if record:
-        return "done", ""
-    done, planned = cells_run(notebook) if notebook else (0, 0)
-    if done < planned:
-        return "unfinished", f"{done} of {planned} cells: it still runs, or was killed"
-    return "unfinished", f"all {planned} cells ran, but none wrote {RESULT_NAME}"
-
-
-INDEX_NAME = "index.html"
-NO_COLUMN = {"model", "out_dir"}  # the one has a column of its own, the other is the folder
-STATES = ("done", "failed", "unfinished", "unreadable")
-LONGEST_PARAMETER = 48  # characters of a text parameter in its column
-
-
-class NoRunsError(ValueError):
-    """There is nothing to list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +69,7 @@ class Cell:
     lines: tuple[str, ...]
     sort_by: str | float
     link: str = ""
-    state: str = ""
+    status: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,14 +83,14 @@ class Column:
 def write_index(folder: Path) -> Path:
     """Write FOLDER/index.html over all runs in and below `folder`, and return its path.
 
-    Raises NoRunsError when `folder` is none or holds no run, RecordError when it cannot be written.
+    Raises NoRunsError when `folder` is not a folder or has no run in it, RecordError when it cannot be written.
     """
     if not folder.is_dir():
         raise NoRunsError(f"The folder {folder} does not exist; name one that holds runs, as outputs.")
     runs = runs_below(folder)
     if not runs:
         raise NoRunsError(
-            f"No run lies in or below {folder}: no folder there holds an executed.ipynb or a result.json."
+            f"There is no run in or below {folder}: no folder there has an executed.ipynb or a result.json."
         )
     path = folder / INDEX_NAME
     write_text(path, render_index(folder.resolve().name, runs))
@@ -341,11 +100,11 @@ def write_index(folder: Path) -> Path:
 def render_index(name: str, runs: Sequence[ListedRun]) -> str:
     """The page that lists `runs` under the heading `name`."""
     varied = differing(runs)
-    measured = any(run.headline.acceptance for run in runs)
+    measured = any(run.key_metrics.acceptance for run in runs)
     columns = [
         Column("run", "text"),
         Column("notebook", "text"),
-        Column("state", "text"),
+        Column("status", "text"),
         Column("result", "number"),
         *([Column("tokens per round", "number")] if measured else []),
         *[Column(parameter, "parameter") for parameter in varied],
@@ -368,7 +127,7 @@ def render_index(name: str, runs: Sequence[ListedRun]) -> str:
         name=name,
         columns=columns,
         rows=[_cells(run, varied, measured) for run in runs],
-        counts=[(state, number) for state in STATES if (number := sum(run.state == state for run in runs))],
+        counts=[(status, number) for status in STATUSES if (number := sum(run.status == status for run in runs))],
     )
 
 
@@ -385,15 +144,39 @@ def differing(runs: Sequence[ListedRun]) -> list[str]:
     return list(names)
 
 
+def runs_below(root: Path) -> list[ListedRun]:
+    """Every run in and below `root`, the newest first, and every cell of a sweep that was planned and not yet run.
+
+    A run is a folder that holds an executed.ipynb, a run.json, a result.json or a failure.json. Hidden folders are left
+    out and links to folders are not followed. Runs without a date come last, by name.
+    """
+    found: dict[str, ListedRun] = {}
+    planned: dict[str, ListedRun] = {}
+    for walked, below, files in os.walk(root):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        folder = Path(walked)
+        where = folder.relative_to(root).as_posix()
+        if {EXECUTED_NAME, RUN_NAME, RESULT_NAME, FAILURE_NAME} & set(files):
+            found[where] = _listed(folder, root)
+        if PLAN_NAME in files:
+            planned |= _planned(folder, root)
+    for where, cell in planned.items():
+        run = found.get(where, cell)
+        found[where] = replace(run, notebook=run.notebook or cell.notebook, params=run.params or cell.params)
+    by_date = sorted(found.items())
+    by_date.sort(key=lambda item: item[1].finished.timestamp() if item[1].finished else 0, reverse=True)
+    return [run for _, run in by_date]
+
+
 def _cells(run: ListedRun, varied: list[str], measured: bool) -> list[Cell]:
-    result = run.headline
+    result = run.key_metrics
     model = str(run.params.get("model", ""))
     finished = run.finished
     when = (finished.strftime("%Y-%m-%d"), finished.strftime("%H:%M UTC")) if finished else ()
     return [
         Cell((run.folder,), run.folder, link=quote(run.report)),
         Cell(tuple(text for text in (run.notebook, run.title) if text), run.notebook),
-        Cell((run.reason,) if run.reason else (), run.state, state=run.state),
+        Cell((run.reason,) if run.reason else (), run.status, status=run.status),
         Cell(result.lines, _sorted_by(result.sort_by)),
         *([Cell(result.acceptance, _sorted_by(result.best_acceptance))] if measured else []),
         *[_parameter(run.params.get(name)) for name in varied],
@@ -413,6 +196,77 @@ def _parameter(value: Any) -> Cell:
         return Cell((), "")
     text = " ".join(in_short(value, texts=0 if isinstance(value, list) else 1).split())
     text = text if len(text) <= LONGEST_PARAMETER else f"{text[: LONGEST_PARAMETER - 1]}…"
-    alone = value[0] if isinstance(value, list) and len(value) == 1 else value
-    number = isinstance(alone, int | float) and not isinstance(alone, bool)
-    return Cell((text,), alone if number else text)
+    single = value[0] if isinstance(value, list) and len(value) == 1 else value
+    number = isinstance(single, int | float) and not isinstance(single, bool)
+    return Cell((text,), single if number else text)
+
+
+def _planned(sweep: Path, root: Path) -> dict[str, ListedRun]:
+    """Every cell of the plan by its folder, as if none had run; a plan that cannot be read by its file."""
+    path = sweep / PLAN_NAME
+    try:
+        plan = read_plan(path)
+    except RecordError as error:
+        where = path.relative_to(root).as_posix()
+        return {where: ListedRun(where, "unreadable", str(error).replace(f"The plan {path}", PLAN_NAME))}
+    folders = {cell_folder(sweep, cell.id).relative_to(root).as_posix(): cell for cell in plan.cells}
+    return {
+        where: ListedRun(where, "unfinished", "planned, not run yet", notebook=plan.notebook, params=cell.params)
+        for where, cell in folders.items()
+    }
+
+
+def _listed(folder: Path, root: Path) -> ListedRun:
+    problems = []
+    executed, noted = None, None
+    try:
+        noted = failure_of_cell(folder)
+    except RecordError as error:
+        problems.append(str(error).replace(f"The record {folder / FAILURE_NAME}", FAILURE_NAME))
+    path = folder / EXECUTED_NAME
+    try:
+        executed = read_notebook(path) if path.is_file() else None
+    except NotebookError as error:
+        problems.append(str(error).replace(f"The notebook {path}", EXECUTED_NAME))
+    records = read_records(folder, executed)
+    start, result = records.start, records.result
+    status, reason = _status(executed, records, noted, [*problems, *records.problems])
+    listed = ListedRun(
+        folder=folder.relative_to(root).as_posix(),
+        status=status,
+        reason=reason,
+        report=(folder / REPORT_NAME).relative_to(root).as_posix() if (folder / REPORT_NAME).is_file() else "",
+    )
+    if executed:
+        finished = executed.ended or executed.started
+        listed = replace(
+            listed, notebook=executed.origin, title=executed.title, finished=finished, wall_s=executed.seconds
+        )
+    if start:
+        machine = start.environment.name
+        listed = replace(listed, notebook=start.notebook, params=start.params, machine=machine)
+        listed = replace(listed, finished=listed.finished or start.moment)
+    if result:
+        listed = replace(listed, finished=result.finished_utc, wall_s=result.wall_s, key_metrics=key_metrics_of(result))
+    return listed
+
+
+def _status(
+    executed: ExecutedNotebook | None, records: RunRecords, noted: str | None, problems: list[str]
+) -> tuple[Status, str]:
+    if problems:
+        return "unreadable", " ".join(problems)
+    failure = noted or (executed.failure if executed else "")
+    result = records.result
+    if result and result.metrics.get("complete") is False:
+        count = f"{result.metrics.get('prompts_done', '?')} of {result.metrics.get('prompts_planned', '?')} prompts"
+        return "unfinished", failure if count in failure else f"{count}: {failure}" if failure else count
+    if failure:
+        return "failed", failure
+    if result:
+        return "done", ""
+    if executed is None:
+        return "unfinished", f"started, but there is no {RESULT_NAME}: it is still running, or was stopped"
+    if executed.cells_run < executed.cells:
+        return "unfinished", f"{executed.cells_run} of {executed.cells} cells: it is still running, or was killed"
+    return "unfinished", f"all {executed.cells} cells ran, but none wrote {RESULT_NAME}"

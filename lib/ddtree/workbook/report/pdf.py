@@ -1,4 +1,4 @@
-"""A report on paper: Chromium prints it without a window, in a profile that is thrown away."""
+"""Print a report to PDF with headless Chromium and a temporary profile."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def find_browser(named: str | None = None) -> str:
         if name:
             found = shutil.which(name)
             if not found:
-                raise PdfError(f"The browser {name} of {origin} is no program that can be started; give its path.")
+                raise PdfError(f"The browser {name} of {origin} cannot be started; give the path of a program.")
             return found
     for name in NAMES:
         if found := shutil.which(name):
@@ -75,11 +75,11 @@ def print_pdf(html: Path, pdf: Path, browser: str) -> Path:
         if done.returncode or not printed.is_file():
             last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise PdfError(f"{browser} did not print {html} (exit code {done.returncode}): {last}")
-        beside = pdf.with_name(f".{pdf.name}.partial")  # the temporary folder may lie on another disk
+        partial = pdf.with_name(f".{pdf.name}.partial")  # the temporary folder may be on another disk
         try:
-            shutil.copyfile(printed, beside)
-            beside.replace(pdf)
+            shutil.copyfile(printed, partial)
+            partial.replace(pdf)
         except OSError as error:
-            beside.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
             raise PdfError(f"Nothing can be written to {pdf.parent}: {error.strerror}.") from error
     return pdf

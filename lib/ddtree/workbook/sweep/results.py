@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from ddtree.workbook.records import RESULT_NAME, RecordError, read_result
-from ddtree.workbook.runner import EXECUTED_NAME
+from ddtree.workbook.records import EXECUTED_NAME, RESULT_NAME, RecordError, read_result
 from ddtree.workbook.stats import STAGE_COLUMNS
 from ddtree.workbook.sweep.cell import failure_of
 from ddtree.workbook.sweep.grid import CELLS_NAME, PLAN_NAME, read_plan

@@ -18,7 +18,7 @@
     return a === 0 ? null : [r / 255, g / 255, b / 255, a / 255];
   }
 
-  // Very light and very dark colours trade places on a dark page, so that ink stays ink and paper stays paper;
+  // Very light and very dark colours trade places on a dark page: ink stays ink and paper stays paper;
   // the colours in between carry data and stay.
   function forDarkPage(text) {
     const colour = parseColour(text);

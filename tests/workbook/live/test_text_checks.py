@@ -9,8 +9,8 @@ import torch
 from ddtree.decode import Generation, generate
 from ddtree.models.zoo import Pair
 from ddtree.sampling import SamplingParams
-from ddtree.workbook.live import checks
-from ddtree.workbook.live.checks import distinct_texts, diversity, greedy_regression, logit_gap_ulp
+from ddtree.workbook.live import text_checks
+from ddtree.workbook.live.text_checks import distinct_texts, diversity, greedy_regression, logit_gap_ulp
 from tiny_pair import tiny_pair
 
 PROMPTS = ["5 1 3 2 7", "6", "4 4"]
@@ -122,7 +122,7 @@ def spoil_trees(monkeypatch: pytest.MonkeyPatch, change: Callable[[Generation], 
                 change(answer)
         return done
 
-    monkeypatch.setattr(checks, "generate", spoiled)
+    monkeypatch.setattr(text_checks, "generate", spoiled)
 
 
 def gap_by_hand(pair: Pair, where: int) -> float:

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from ddtree.workbook.report.index import Headline, headline
+from ddtree.workbook.report.key_metrics import KeyMetrics, key_metrics_of
 from ddtree.workbook.report.run_info import RunRecord
 from run_folders import record, setting
 from wording import tells
 
 
-def of(notebook: str, **metrics: Any) -> Headline:
-    return headline(RunRecord.model_validate(record(notebook, metrics=metrics)))
+def of(notebook: str, **metrics: Any) -> KeyMetrics:
+    return key_metrics_of(RunRecord.model_validate(record(notebook, metrics=metrics)))
 
 
 def test_live_shows_the_best_drafted_setting_of_each_temperature() -> None:
@@ -30,7 +30,7 @@ def test_live_shows_the_best_drafted_setting_of_each_temperature() -> None:
 
 
 def test_live_of_one_by_one_decoding_alone_has_no_speedup() -> None:
-    assert of("03_live", summary=[setting(0.0, "autoregressive", 1.0, 1.0)]) == Headline()
+    assert of("03_live", summary=[setting(0.0, "autoregressive", 1.0, 1.0)]) == KeyMetrics()
 
 
 def best(**changes: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def test_serving_shows_the_tree_over_the_chain_at_the_least_cost_and_batch() -> 
     assert found.sort_by == 1.5
     (line,) = of("04_serving", best=[best(extra_layers=130)]).lines
     assert line.endswith("(emulated cost)")
-    assert of("04_serving", best=[]) == Headline()
+    assert of("04_serving", best=[]) == KeyMetrics()
 
 
 def test_kernel_shows_its_laws() -> None:
