@@ -21,8 +21,8 @@ from ddtree.workbook.sweep.analysis import (
     explain,
     measure_points,
     reference_label,
-    say_auto,
-    say_best,
+    describe_auto,
+    describe_best,
     split_slowdown,
 )
 from ddtree.workbook.sweep.plots import (
@@ -79,8 +79,8 @@ def _of_setting(view: SweepView, setting: str) -> dict[str, Any]:
     return {
         "reference": decoder,
         "points": rows_of(view.points[view.points["slice"] == setting].drop(columns="slice")),
-        "best_budget": {f"{t:g}": say_best(budgets, t) for t in temperatures},
-        "auto": {f"{t:g}": said for t in temperatures if (said := say_auto(budgets, t))},
+        "best_budget": {f"{t:g}": describe_best(budgets, t) for t in temperatures},
+        "auto": {f"{t:g}": said for t in temperatures if (said := describe_auto(budgets, t))},
         "budgets": rows_of(budgets),
         "slowdown": answer(view, setting),
         "slowdown_parts": rows_of(view.slowdown(setting)),
