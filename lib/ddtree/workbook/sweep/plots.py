@@ -13,7 +13,16 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
-from ddtree.workbook.sweep.analysis import ALL, AUTO, PARTS, BeyondEntropy, mark_front, describe_auto, describe_best, why_unclear
+from ddtree.workbook.sweep.analysis import (
+    ALL,
+    AUTO,
+    PARTS,
+    BeyondEntropy,
+    mark_front,
+    describe_auto,
+    describe_best,
+    why_unclear,
+)
 from ddtree.workbook.sweep.results import ONLY
 from ddtree.workbook.theme import (
     GREY,
