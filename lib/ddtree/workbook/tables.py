@@ -1,4 +1,4 @@
-"""Tables for reading: no index, few digits, intervals beside the values, and the look the report gives data frames."""
+"""Format tables for reading: no index, few digits, intervals next to the values, in the report's style."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pandas.io.formats.style import Styler
 
 
 def plain(frame: pd.DataFrame, *, digits: int = 3) -> Styler:
-    """A frame as it is: floats with `digits` decimals, missing values blank, texts to the left."""
+    """The frame itself: floats with `digits` decimals, missing values blank, texts to the left."""
     texts = [name for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]
     left = "text-align: left"
     styler = frame.style.hide().format(precision=digits, na_rep="").set_table_attributes('class="dataframe"')
@@ -21,15 +21,21 @@ def facts(values: Mapping[str, object]) -> Styler:
     return plain(pd.DataFrame({"name": list(values), "value": [str(value) for value in values.values()]}))
 
 
+def with_interval(frame: pd.DataFrame, name: str, form: str) -> list[str]:
+    """The column `name` with its _lo and _hi, each in the format `form`: "2.31 (2.02 to 2.60)"."""
+    bounds = (frame[name], frame[f"{name}_lo"], frame[f"{name}_hi"])
+    return [f"{value:{form}} ({low:{form}} to {high:{form}})" for value, low, high in zip(*bounds, strict=True)]
+
+
 def summary_table(summary: pd.DataFrame) -> Styler:
     """Speed, speed-up, acceptance and overhead of every setting, with 95 % intervals."""
     shown = pd.DataFrame(
         {
             "T": summary["temperature"].map("{:g}".format),
             "strategy": summary["label"],
-            "tokens/s": _with_interval(summary, "tokens_per_s", "{:.1f}"),
-            "speed-up": _with_interval(summary, "speedup", "{:.2f}"),
-            "tokens per round": _with_interval(summary, "acceptance", "{:.2f}"),
+            "tokens/s": with_interval(summary, "tokens_per_s", ".1f"),
+            "speed-up": with_interval(summary, "speedup", ".2f"),
+            "tokens per round": with_interval(summary, "acceptance", ".2f"),
             "overhead": summary["overhead_share"].map("{:.1%}".format),
             "rounds": summary["rounds"],
         }
@@ -46,14 +52,6 @@ def regression_table(regression: pd.DataFrame) -> Styler:
     )
     names = {"equal": "greedy text", "first_difference": "first difference", "gap_ulp": "logit gap there"}
     return plain(shown.rename(columns=names))
-
-
-def _with_interval(summary: pd.DataFrame, name: str, form: str) -> list[str]:
-    columns = (summary[name], summary[f"{name}_lo"], summary[f"{name}_hi"])
-    return [
-        f"{form.format(value)} ({form.format(low)} to {form.format(high)})"
-        for value, low, high in zip(*columns, strict=True)
-    ]
 
 
 def _or_dash(value: float | None, form: str) -> str:

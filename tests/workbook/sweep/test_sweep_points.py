@@ -11,8 +11,8 @@ from ddtree.workbook.sweep.analysis import (
     measure_cells,
     measure_points,
     reference_label,
-    say_auto,
-    say_best,
+    describe_auto,
+    describe_best,
 )
 from sweep_folder import by_hand
 from wording import names, tells
@@ -103,13 +103,13 @@ def test_a_budget_that_is_slower_on_every_prompt_is_clearly_slower() -> None:
     assert budgets["best"].to_dict() == {"tree 4": True, "tree 8": False}
     assert budgets["tied"].to_dict() == {"tree 4": True, "tree 8": False}
     assert budgets.loc["tree 8", "ratio"] == pytest.approx(34 / 38)
-    assert tells(say_best(budgets.reset_index(), 0.0), "4 T = 0")
+    assert tells(describe_best(budgets.reset_index(), 0.0), "4 T = 0")
 
 
 def test_a_budget_that_wins_on_some_prompts_leaves_no_clear_winner() -> None:
     budgets = compare_budgets(speeds({"tree 4": [8, 12, 8, 12], "tree 8": [12, 9, 12, 8]}), BOOTSTRAP)
     assert budgets["tied"].all()
-    assert tells(say_best(budgets, 0.0), "no T = 0 4 8")
+    assert tells(describe_best(budgets, 0.0), "no T = 0 4 8")
 
 
 def test_one_prompt_makes_no_winner() -> None:
@@ -120,9 +120,9 @@ def test_the_chosen_budget_is_compared_but_never_best() -> None:
     budgets = compare_budgets(speeds({"tree auto": [5, 5], "tree 4": [8, 8], "tree 8": [10, 10]}, 0.6), BOOTSTRAP)
     assert budgets["label"].tolist() == ["tree 4", "tree 8", "tree auto"]
     assert budgets["best"].tolist() == [True, False, False]
-    assert tells(say_auto(budgets, 0.6), "1.60 T = 0.6 1.60 1.60 faster")
-    assert tells(say_best(budgets, 0.6), "4 T = 0.6")
-    assert say_auto(budgets.query("label != 'tree auto'"), 0.6) == ""
+    assert tells(describe_auto(budgets, 0.6), "1.60 T = 0.6 1.60 1.60 faster")
+    assert tells(describe_best(budgets, 0.6), "4 T = 0.6")
+    assert describe_auto(budgets.query("label != 'tree auto'"), 0.6) == ""
 
 
 def test_budgets_are_compared_on_the_prompts_that_all_have() -> None:
@@ -132,7 +132,7 @@ def test_budgets_are_compared_on_the_prompts_that_all_have() -> None:
 
 
 def test_a_budget_without_a_rival_is_said_to_have_none() -> None:
-    assert tells(say_best(compare_budgets(speeds({"tree 4": [8, 8]}), BOOTSTRAP), 0.0), "4 T = 0 no")
+    assert tells(describe_best(compare_budgets(speeds({"tree 4": [8, 8]}), BOOTSTRAP), 0.0), "4 T = 0 no")
 
 
 def test_without_a_fixed_tree_there_is_nothing_to_compare() -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from ddtree.workbook.params import LiveParams
 from ddtree.workbook.records import read_result, write_result
-from ddtree.workbook.sweep.results import Sweep, SweepFolderError, read_sweep, slice_names
+from ddtree.workbook.sweep.results import Sweep, SweepFolderError, read_sweep, group_names
 from sweep_folder import FAILURE, cell_id, live_params, write_sweep
 from wording import names, tells
 
@@ -20,7 +20,7 @@ def test_a_whole_sweep_has_every_round_of_every_cell(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, (0.0, 1.0), (4, "auto"))
     sweep = read_sweep(folder)
     assert tells(sweep.progress, "4 4")
-    assert sweep.slices == ["every run"]
+    assert sweep.groups == ["every run"]
     assert sweep.missing("every run") == {}
     files = [pd.read_parquet(path) for path in folder.glob("cells/*/rounds.parquet")]
     assert len(sweep.rounds) == sum(map(len, files))
@@ -78,9 +78,9 @@ def test_a_result_that_calls_itself_incomplete_is_kept_and_said(tmp_path: Path) 
 
 def test_filters_keep_cells_of_one_cap_and_draft_temperature(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, (0.0,), (4,), topk_caps=(2, 8))
-    assert read_sweep(folder).slices == ["top-k cap 2", "top-k cap 8"]
+    assert read_sweep(folder).groups == ["top-k cap 2", "top-k cap 8"]
     assert [cell.id for cell in read_sweep(folder, topk_cap=8).cells] == [cell_id(0.0, 4, 8)]
-    assert read_sweep(folder, topk_cap=8, draft_temperature=1.0).slices == ["every run"]
+    assert read_sweep(folder, topk_cap=8, draft_temperature=1.0).groups == ["every run"]
     with pytest.raises(SweepFolderError, match=names("topk_cap 3 topk_cap 2 8")):
         read_sweep(folder, topk_cap=3)
     with pytest.raises(SweepFolderError, match=names("draft_temperature match 1.0")):
@@ -89,10 +89,10 @@ def test_filters_keep_cells_of_one_cap_and_draft_temperature(tmp_path: Path) -> 
 
 def test_the_setting_with_most_measured_cells_comes_first(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, (0.0, 1.0), (4,), topk_caps=(2, 8), not_run=[cell_id(1.0, 4, 2)])
-    assert read_sweep(folder).slices == ["top-k cap 8", "top-k cap 2"]
+    assert read_sweep(folder).groups == ["top-k cap 8", "top-k cap 2"]
 
 
-def test_slices_differ_in_all_but_temperature_budget_and_seed() -> None:
+def test_groups_differ_in_all_but_temperature_budget_and_seed() -> None:
     cells = [
         live_params(temperatures=[0.0], budget=4, seed=0, draft_temperature="match"),
         live_params(temperatures=[1.0], budget="auto", seed=1, draft_temperature="match"),
@@ -100,7 +100,7 @@ def test_slices_differ_in_all_but_temperature_budget_and_seed() -> None:
             temperatures=[1.0], budget=4, draft_temperature=0.5, model="a name that is far too long for a title"
         ),
     ]
-    first, second, third = slice_names(cells)
+    first, second, third = group_names(cells)
     assert first == second == "model smollm2-135m, draft T match"
     assert third == "model no. 2, draft T 0.5"
 

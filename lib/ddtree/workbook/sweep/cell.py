@@ -19,10 +19,14 @@ from ddtree.workbook.records import RESULT_NAME, RecordError, read_result, write
 from ddtree.workbook.sweep.grid import cell_folder, read_plan
 
 FAILURE_NAME = "failure.json"
+GPUS_VARIABLE = "DDTREE_SWEEP_GPUS"
+CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
+WAIT_S = 0.5  # seconds between two looks for a free GPU
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def is_done(folder: Path) -> bool:
-    """Whether a whole result is there: a run that was stopped half way leaves one that calls itself incomplete."""
+    """Whether a whole result is there: one from a run that was stopped half way is marked incomplete."""
     try:
         record = read_result(folder)
     except RecordError:
@@ -31,7 +35,7 @@ def is_done(folder: Path) -> bool:
 
 
 def failure_of(folder: Path) -> str | None:
-    """Why the cell failed; None if it has not. Raises RecordError for a failure.json that is none."""
+    """Why the cell failed; None if it has not. Raises RecordError for a failure.json that cannot be read."""
     path = folder / FAILURE_NAME
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["failure"])
@@ -42,20 +46,15 @@ def failure_of(folder: Path) -> str | None:
 
 
 def write_failure(folder: Path, reason: str) -> None:
-    """Say why the cell failed; a partial result goes, so that nothing takes it for a whole one. Raises RecordError."""
+    """Write why the cell failed, and remove a partial result, so that nothing takes it for a whole one. Raises RecordError."""
     (folder / RESULT_NAME).unlink(missing_ok=True)
     write_text(folder / FAILURE_NAME, json.dumps({"failure": reason}, ensure_ascii=False) + "\n")
 
 
-def forget(folder: Path) -> None:
-    """Remove what an earlier try of an unfinished cell said of its end; its other files stay."""
+def reset(folder: Path) -> None:
+    """Remove the result and the failure of an earlier try of an unfinished cell; its other files stay."""
     for name in (RESULT_NAME, FAILURE_NAME):
         (folder / name).unlink(missing_ok=True)
-
-
-GPUS_VARIABLE = "DDTREE_SWEEP_GPUS"
-CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
-WAIT_S = 0.5  # seconds between two looks for a free GPU
 
 
 def visible_gpus() -> list[str]:
@@ -84,24 +83,6 @@ def own_gpu() -> Iterator[None]:
         yield
 
 
-def _wait_for_one(names: list[str]) -> tuple[str, TextIO]:
-    folder = Path(tempfile.gettempdir()) / f"ddtree-gpus-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    while True:
-        for name in names:
-            lock = (folder / name.replace("/", "-")).open("w")
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.close()
-            else:
-                return name, lock
-        time.sleep(WAIT_S)
-
-
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-
-
 def run_cell(plan_path: Path, cell_id: str, threads: int) -> str:
     """Run the notebook for one cell of the plan with `threads` CPU threads. Returns why it failed, "" if it did not.
 
@@ -122,10 +103,25 @@ def run_cell(plan_path: Path, cell_id: str, threads: int) -> str:
         write_failure(folder, f"{type(error).__name__}: {error}")
         raise
     if not failure and not is_done(folder):
-        failure = "the notebook went through, but wrote no whole result.json"
+        failure = "the notebook ran to its end, but wrote no complete result.json"
     if failure:
         write_failure(folder, failure)
     return failure
+
+
+def _wait_for_one(names: list[str]) -> tuple[str, TextIO]:
+    folder = Path(tempfile.gettempdir()) / f"ddtree-gpus-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    while True:
+        for name in names:
+            lock = (folder / name.replace("/", "-")).open("w")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+            else:
+                return name, lock
+        time.sleep(WAIT_S)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from ddtree.workbook.interrupts import handling
 from ddtree.workbook.params import PARAMS
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.runner import RunOutcome, run_notebook
-from ddtree.workbook.sweep.cell import GPUS_VARIABLE, failure_of, forget, is_done, visible_gpus, write_failure
+from ddtree.workbook.sweep.cell import GPUS_VARIABLE, failure_of, reset, is_done, visible_gpus, write_failure
 from ddtree.workbook.sweep.grid import Cell, Plan, cell_folder
 
 LOCAL = "local"
@@ -123,7 +123,7 @@ class Tally:
         """Forget what earlier tries of the unfinished cells said of their end."""
         for cell_id in self.todo:
             place = cell_folder(self._folder, cell_id)
-            forget(place)
+            reset(place)
             (place / CELL_LOG).unlink(missing_ok=True)
 
     def look(self) -> Count:
@@ -158,7 +158,7 @@ class Tally:
                 write_failure(place, SILENT)
                 self.failures[cell_id] = SILENT
             else:
-                forget(place)
+                reset(place)
                 waiting.append(cell_id)
         return waiting
 

@@ -13,7 +13,16 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
-from ddtree.workbook.sweep.analysis import ALL, AUTO, PARTS, BeyondEntropy, mark_front, say_auto, say_best, why_unclear
+from ddtree.workbook.sweep.analysis import (
+    ALL,
+    AUTO,
+    PARTS,
+    BeyondEntropy,
+    mark_front,
+    describe_auto,
+    describe_best,
+    why_unclear,
+)
 from ddtree.workbook.sweep.results import ONLY
 from ddtree.workbook.theme import (
     GREY,
@@ -311,8 +320,8 @@ def draw_budgets(budgets: pd.DataFrame, slice_name: str) -> go.Figure:
     figure.update_xaxes(title="tree budget", range=[-0.5, len(labels) - 0.5], **ticks)
     figure.update_yaxes(title="speed-up over autoregressive")
     ends = first_and_last(values)
-    title = f"Best budget: {', '.join(say_best(budgets, temperature) for temperature in ends)}"
-    auto = "; ".join(said for said in (say_auto(budgets, temperature) for temperature in ends) if said)
+    title = f"Best budget: {', '.join(describe_best(budgets, temperature) for temperature in ends)}"
+    auto = "; ".join(said for said in (describe_auto(budgets, temperature) for temperature in ends) if said)
     marks = f"Star: fastest; full: not clearly slower; bars: {resampled(budgets['prompts'])}."
     subtitle = f"{marks}{f' Auto: {auto}.' if auto else ''}{sentence_on(slice_name)}"
     title, subtitle = for_phone(title, subtitle)

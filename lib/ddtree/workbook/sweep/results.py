@@ -5,6 +5,7 @@ A cell adds rounds if and only if it has a result.json; every other cell has a s
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,19 +24,23 @@ ROUNDS_NAME = "rounds.parquet"
 NOTEBOOK = "03_live"
 NEEDED = ("temperatures", "budget", "topk_cap")
 COLUMNS = ["temperature", "label", "strategy", "budget", "prompt", "accepted", "emitted", "entropy", "offered"]
+WITHIN = {"temperatures", "budget", "extra_budgets", "seed", "out_dir"}  # may differ inside a group
+SHORT = {"topk_cap": "top-k cap", "draft_temperature": "draft T"}
+LONGEST = 24  # characters of a value that a name can hold
+ONLY = "every run"  # the name of the only group
 
 
 class SweepFolderError(ValueError):
-    """The folder is no sweep, or one that cannot be read; the message names the file and what would be right."""
+    """The folder is not a sweep, or cannot be read; the message names the file and what would be right."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellState:
-    """One run of the sweep: its parameters, the slice it belongs to, and what became of it."""
+    """One run of the sweep: its parameters, the group it belongs to, and what became of it."""
 
     id: str
     params: Mapping[str, Any]
-    slice: str
+    group: str
     status: Status
     reason: str  # "" if it was measured whole
 
@@ -44,7 +49,7 @@ class CellState:
         return self.status in ("measured", "in part")
 
     def planned(self) -> list[tuple[float, str]]:
-        """Temperature and label of each of its drafting decoders; further budgets at the highest temperature alone."""
+        """Temperature and label of each of its drafting decoders; further budgets only at the highest temperature."""
         values = [float(t) for t in self.params["temperatures"]]
         found = []
         for temperature in values:
@@ -56,10 +61,10 @@ class CellState:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A sweep as it stands. `rounds` is the live `rounds` frame of every measured cell, with `cell` and `slice`.
+    """A sweep as far as it got. `rounds` is the live `rounds` frame of every measured cell, with `cell` and `slice`.
 
-    A slice is what may be compared along temperature and budget: cells equal in every other parameter but the seed.
-    Labels are "autoregressive", "chain", "tree 16", "tree auto": the top-k cap is the slice's.
+    A group is what may be compared along temperature and budget: its cells are equal in every other parameter but the seed.
+    Labels are "autoregressive", "chain", "tree 16", "tree auto": the top-k cap is that of the group.
     """
 
     folder: Path
@@ -67,12 +72,11 @@ class Sweep:
     rounds: pd.DataFrame
 
     @property
-    def slices(self) -> list[str]:
-        """Slices with a measured cell, the one with most of them first, ties in the order of the plan."""
-        counts: dict[str, int] = {}
-        for cell in self.cells:
-            counts[cell.slice] = counts.get(cell.slice, 0) + cell.has_rounds
-        return sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
+    def groups(self) -> list[str]:
+        """Groups with a measured cell, the one with most of them first, ties in the order of the plan."""
+        counts = Counter(cell.group for cell in self.cells if cell.has_rounds)
+        planned = dict.fromkeys(cell.group for cell in self.cells)
+        return sorted((name for name in planned if counts[name]), key=lambda name: -counts[name])
 
     @property
     def progress(self) -> str:
@@ -82,9 +86,9 @@ class Sweep:
         said += [f"{len(ids[status])} {status}: {', '.join(ids[status])}" for status in STATUSES[1:4] if ids[status]]
         return "; ".join([*said, *([f"{len(ids['not run'])} not run"] if ids["not run"] else [])])
 
-    def missing(self, slice_name: str) -> dict[tuple[float, str], str]:
-        """Temperature and label of what the plan has in a slice and no cell measured, to the reason."""
-        mine = [cell for cell in self.cells if cell.slice == slice_name]
+    def missing(self, group: str) -> dict[tuple[float, str], str]:
+        """Temperature and label of what the plan has in a group and no cell measured, to the reason."""
+        mine = [cell for cell in self.cells if cell.group == group]
         there = {key for cell in mine if cell.has_rounds for key in cell.planned()}
         reasons = {key: f"{cell.id}: {cell.reason}" for cell in mine if not cell.has_rounds for key in cell.planned()}
         return {key: reason for key, reason in reasons.items() if key not in there}
@@ -93,15 +97,15 @@ class Sweep:
 def read_sweep(folder: Path, *, topk_cap: int = 0, draft_temperature: float | str = "all") -> Sweep:
     """The sweep in `folder`, or its cells of one top-k cap (0: every one) and draft temperature ("all": every one).
 
-    Raises SweepFolderError for a folder that is no sweep, a filter that leaves no cell, a sweep in which nothing is
-    measured yet, and rounds that this version cannot read; RecordError for a result or failure that is none.
+    Raises SweepFolderError for a folder that is not a sweep, a filter that leaves no cell, a sweep in which nothing is
+    measured yet, and rounds that this version cannot read; RecordError for a result or failure record that cannot be read.
     """
     plan = _plan(folder)
     kept = _filtered(plan, topk_cap=topk_cap, draft_temperature=draft_temperature)
-    names = slice_names([params for _, params in kept])
+    names = group_names([params for _, params in kept])
     cells, frames = [], []
     for (cell_id, params), name in zip(kept, names, strict=True):
-        status, reason = _state(folder / CELLS_NAME / cell_id)
+        status, reason = _cell_status(folder / CELLS_NAME / cell_id)
         cell = CellState(cell_id, params, name, status, reason)
         cells.append(cell)
         if cell.has_rounds:
@@ -114,10 +118,18 @@ def read_sweep(folder: Path, *, topk_cap: int = 0, draft_temperature: float | st
     return Sweep(folder, tuple(cells), pd.concat(frames, ignore_index=True))
 
 
+def group_names(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One name for each cell's parameters, equal for cells of one group: "top-k cap 4, draft T match"."""
+    names = dict.fromkeys(name for params in cells for name in params if name not in WITHIN)
+    values = {name: _distinct([params.get(name) for params in cells]) for name in names}
+    apart = [name for name in names if len(values[name]) > 1]
+    return [", ".join(_label(name, params.get(name), values[name]) for name in apart) or ONLY for params in cells]
+
+
 def _plan(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     path = folder / PLAN_NAME
     if not path.is_file():
-        raise SweepFolderError(f"{folder} is no sweep: there is no {PLAN_NAME} in it; sweeps are in outputs/sweeps.")
+        raise SweepFolderError(f"{folder} is not a sweep: there is no {PLAN_NAME} in it; sweeps are in outputs/sweeps.")
     try:
         plan = read_plan(path)
     except RecordError as error:
@@ -140,23 +152,21 @@ def _filtered(
         asked = ", ".join(f"{name} {value}" for name, value in wanted.items())
         values = {name: dict.fromkeys(str(params.get(name)) for _, params in plan) for name in wanted}
         there = "; ".join(f"{name} is {', '.join(found)}" for name, found in values.items())
-        raise SweepFolderError(f"No cell of the sweep has {asked}; there {there}.")
+        raise SweepFolderError(f"No cell of the sweep has {asked}; in this sweep {there}.")
     return kept
 
 
-def _state(folder: Path) -> tuple[Status, str]:
+def _cell_status(folder: Path) -> tuple[Status, str]:
     if (folder / RESULT_NAME).is_file():
         metrics = read_result(folder)["metrics"]
         if metrics.get("complete", True):
             return "measured", ""
         return "in part", f"{metrics['prompts_done']} of {metrics['prompts_planned']} prompts"
     executed = folder / EXECUTED_NAME
-    failure = failure_of(folder) or (_failure(executed) if executed.is_file() else "")
-    if failure:
+    started = executed.is_file()
+    if failure := failure_of(folder) or (_failure(executed) if started else ""):
         return "failed", failure
-    return (
-        ("unfinished", "it is running, or was ended without a word") if executed.is_file() else ("not run", "not run")
-    )
+    return ("unfinished", "it is running, or ended without a reason") if started else ("not run", "not run")
 
 
 def _failure(executed: Path) -> str:
@@ -175,39 +185,20 @@ def _rounds(path: Path) -> pd.DataFrame:
         rounds = pd.read_parquet(path)
     except OSError as error:
         raise SweepFolderError(f"The rounds {path} cannot be read: {error}.") from error
-    missing = [name for name in [*COLUMNS, *STAGE_COLUMNS] if name not in rounds]
-    if missing:
+    if missing := [name for name in [*COLUMNS, *STAGE_COLUMNS] if name not in rounds]:
         raise SweepFolderError(
-            f"{path} lacks the columns {', '.join(missing)}; it is of another version, run the cell again."
+            f"{path} lacks the columns {', '.join(missing)}; it was written by another version; run the cell again."
         )
     if "autoregressive" not in set(rounds["strategy"]):
         raise SweepFolderError(f"{path} has no autoregressive rounds, which every speed-up is measured against.")
     return rounds[[*COLUMNS, *STAGE_COLUMNS]].assign(label=rounds["label"].str.partition("/")[0])
 
 
-WITHIN = {"temperatures", "budget", "extra_budgets", "seed", "out_dir"}  # may differ inside a slice
-SHORT = {"topk_cap": "top-k cap", "draft_temperature": "draft T"}
-LONGEST = 24  # characters of a value that a name can hold
-ONLY = "every run"  # the name of the only slice
+def _distinct(values: list[Any]) -> list[Any]:
+    return [value for index, value in enumerate(values) if value not in values[:index]]  # lists have no hash
 
 
-def slice_names(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One name for each cell's parameters, equal for cells of one slice: "top-k cap 4, draft T match"."""
-    names = dict.fromkeys(name for params in cells for name in params if name not in WITHIN)
-    values = {name: _distinct([params.get(name) for params in cells]) for name in names}
-    apart = [name for name in names if len(values[name]) > 1]
-    return [", ".join(_said(name, params.get(name), values[name]) for name in apart) or ONLY for params in cells]
-
-
-def _distinct(values: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
-    for value in values:
-        if value not in found:
-            found.append(value)
-    return found
-
-
-def _said(name: str, value: Any, values: list[Any]) -> str:
+def _label(name: str, value: Any, values: list[Any]) -> str:
     text = f"{value:g}" if isinstance(value, int | float) else str(value)
     short = text if len(text) <= LONGEST else f"no. {values.index(value) + 1}"
     return f"{SHORT.get(name, name)} {short}"

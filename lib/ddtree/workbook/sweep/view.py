@@ -1,4 +1,4 @@
-"""A sweep as the notebook shows it: findings, tables and figures of each group of cells."""
+"""Show a sweep in the notebook: findings, tables and figures of each group of cells."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ddtree.workbook.sweep.analysis import (
     explain,
     measure_points,
     reference_label,
-    say_auto,
-    say_best,
+    describe_auto,
+    describe_best,
     split_slowdown,
 )
 from ddtree.workbook.sweep.plots import (
@@ -38,13 +38,13 @@ from ddtree.workbook.sweep.plots import (
     ordered_labels,
 )
 from ddtree.workbook.sweep.results import ONLY, STATUSES, Sweep
-from ddtree.workbook.tables import plain
+from ddtree.workbook.tables import plain, with_interval
 
 NOTHING_TO_SPLIT = "No decoder was measured at two temperatures, so no slow-down can be explained."
 
 
 def findings(view: SweepView) -> dict[str, Any]:
-    """Progress, the cells that are missing and why, and by setting: points, best budgets, slow-down, entropy."""
+    """Progress, the cells that are missing and why, and points, best budgets, slow-down and entropy by setting."""
     cells = view.sweep.cells
     return {
         "progress": view.sweep.progress,
@@ -62,13 +62,10 @@ def answer(view: SweepView, setting: str) -> str:
     if row is None:
         return NOTHING_TO_SPLIT
     control = rows.get("autoregressive")
-    said = (
-        f" Autoregressive decoding in the same runs: factor {control['speed']:.2f} "
-        f"({control['speed_lo']:.2f} to {control['speed_hi']:.2f})."
-        if control
-        else ""
-    )
-    return f"{explain(row)}{said}"
+    if control is None:
+        return explain(row)
+    interval = f"{control['speed_lo']:.2f} to {control['speed_hi']:.2f}"
+    return f"{explain(row)} Autoregressive decoding in the same runs: factor {control['speed']:.2f} ({interval})."
 
 
 def _of_setting(view: SweepView, setting: str) -> dict[str, Any]:
@@ -79,13 +76,19 @@ def _of_setting(view: SweepView, setting: str) -> dict[str, Any]:
     return {
         "reference": decoder,
         "points": rows_of(view.points[view.points["slice"] == setting].drop(columns="slice")),
-        "best_budget": {f"{t:g}": say_best(budgets, t) for t in temperatures},
-        "auto": {f"{t:g}": said for t in temperatures if (said := say_auto(budgets, t))},
+        "best_budget": {f"{t:g}": describe_best(budgets, t) for t in temperatures},
+        "auto": {f"{t:g}": said for t in temperatures if (said := describe_auto(budgets, t))},
         "budgets": rows_of(budgets),
         "slowdown": answer(view, setting),
         "slowdown_parts": rows_of(view.slowdown(setting)),
-        "beyond_entropy": dataclasses.asdict(beyond) | {"sentence": beyond.explain()} if beyond else None,
+        "beyond_entropy": _beyond_record(beyond) if beyond else None,
     }
+
+
+def _beyond_record(beyond: BeyondEntropy) -> dict[str, Any]:
+    values = dataclasses.asdict(beyond)
+    ends = {"cold": values.pop("low_t"), "hot": values.pop("high_t")}
+    return ends | values | {"sentence": beyond.explain()}
 
 
 def cells_table(sweep: Sweep) -> Styler:
@@ -106,10 +109,10 @@ def points_table(points: pd.DataFrame) -> Styler:
         "setting": points["slice"],
         "T": points["temperature"].map("{:g}".format),
         "decoder": points["label"],
-        "tokens/s": _interval(points, "tokens_per_s", ".1f"),
-        "speed-up": _interval(points, "speedup", ".2f"),
-        "tokens per round": _interval(points, "acceptance", ".2f"),
-        "ms per round": _interval(points, "round_ms", ".1f"),
+        "tokens/s": with_interval(points, "tokens_per_s", ".1f"),
+        "speed-up": with_interval(points, "speedup", ".2f"),
+        "tokens per round": with_interval(points, "acceptance", ".2f"),
+        "ms per round": with_interval(points, "round_ms", ".1f"),
         "prompts": points["prompts"],
         "rounds": points["rounds"],
     }
@@ -117,17 +120,13 @@ def points_table(points: pd.DataFrame) -> Styler:
     return plain(frame.drop(columns="setting") if set(points["slice"]) == {ONLY} else frame)
 
 
-def _interval(points: pd.DataFrame, name: str, form: str) -> list[str]:
-    columns = (points[name], points[f"{name}_lo"], points[f"{name}_hi"])
-    return [f"{value:{form}} ({low:{form}} to {high:{form}})" for value, low, high in zip(*columns, strict=True)]
-
-
 @dataclass(frozen=True, slots=True)
 class SweepView:
     """A sweep, its points, and the bootstrap that every interval is made with.
 
-    Methods take a setting of `settings` and a decoder of `decoders`. Where a figure has nothing to show (one
-    temperature, no tree, a decoder that the setting lacks), it is an empty one that says why.
+    Methods take a setting of `settings` and a decoder of `decoders`. A setting is the name of
+    a group of cells. Where a figure has nothing to show (one temperature, no tree, a decoder that the setting lacks),
+    it is an empty one that says why.
     """
 
     sweep: Sweep
@@ -136,23 +135,23 @@ class SweepView:
 
     @classmethod
     def of(cls, sweep: Sweep, *, resamples: int, seed: int) -> SweepView:
-        """Measures the points of every slice."""
+        """Measures the points of every group."""
         bootstrap = (resamples, seed)
         return cls(sweep, measure_points(sweep.rounds, bootstrap), bootstrap)
 
     @property
     def settings(self) -> list[str]:
-        """The slices, the one with most measured cells first."""
-        return self.sweep.slices
+        """The names of the groups, the one with most measured cells first."""
+        return self.sweep.groups
 
     @property
     def decoders(self) -> list[str]:
-        """Labels that draft, of any slice."""
+        """Labels that draft, of any group."""
         drafting = self.points[self.points["strategy"] != "autoregressive"]
         return ordered_labels(set(drafting["label"]))
 
     def reference(self, setting: str) -> str:
-        """The decoder that titles speak of; see `reference_label`."""
+        """The decoder that titles describe; see `reference_label`."""
         return reference_label(self.points[self.points["slice"] == setting])
 
     def acceptance_map(self, setting: str) -> go.Figure:
@@ -201,7 +200,7 @@ class SweepView:
         return split_slowdown(self._rounds(setting), self.bootstrap)
 
     def slowdown_figure(self, setting: str, decoder: str) -> go.Figure:
-        """Where the speed goes from the lowest to the highest temperature; the title speaks of `decoder`."""
+        """Where the speed goes from the lowest to the highest temperature; the title describes `decoder`."""
         split = self.slowdown(setting)
         if split.empty or decoder not in set(split["label"]):
             return draw_nothing(f"{capital(decoder)} was not measured at two temperatures, so no change can be split")
