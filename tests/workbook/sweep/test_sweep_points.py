@@ -7,12 +7,12 @@ from ddtree.workbook.stats import resampled_prompts
 from ddtree.workbook.sweep.analysis import (
     accepted_depths,
     compare_budgets,
+    describe_auto,
+    describe_best,
     mark_front,
     measure_cells,
     measure_points,
     reference_label,
-    describe_auto,
-    describe_best,
 )
 from sweep_folder import by_hand
 from wording import names, tells

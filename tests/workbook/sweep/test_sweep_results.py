@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from ddtree.workbook.params import LiveParams
 from ddtree.workbook.records import read_result, write_result
-from ddtree.workbook.sweep.results import Sweep, SweepFolderError, read_sweep, group_names
+from ddtree.workbook.sweep.results import Sweep, SweepFolderError, group_names, read_sweep
 from sweep_folder import FAILURE, cell_id, live_params, write_sweep
 from wording import names, tells
 

@@ -21,7 +21,7 @@ from ddtree.workbook.interrupts import handling
 from ddtree.workbook.params import PARAMS
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.runner import RunOutcome, run_notebook
-from ddtree.workbook.sweep.cell import GPUS_VARIABLE, failure_of, reset, is_done, visible_gpus, write_failure
+from ddtree.workbook.sweep.cell import GPUS_VARIABLE, failure_of, is_done, reset, visible_gpus, write_failure
 from ddtree.workbook.sweep.grid import Cell, Plan, cell_folder
 
 LOCAL = "local"

@@ -18,9 +18,9 @@ from ddtree.workbook.sweep.analysis import (
     AUTO,
     PARTS,
     BeyondEntropy,
-    mark_front,
     describe_auto,
     describe_best,
+    mark_front,
     why_unclear,
 )
 from ddtree.workbook.sweep.results import ONLY

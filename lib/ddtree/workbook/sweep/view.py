@@ -17,12 +17,12 @@ from ddtree.workbook.sweep.analysis import (
     accepted_depths,
     beyond_entropy,
     compare_budgets,
+    describe_auto,
+    describe_best,
     entropy_bins,
     explain,
     measure_points,
     reference_label,
-    describe_auto,
-    describe_best,
     split_slowdown,
 )
 from ddtree.workbook.sweep.plots import (
