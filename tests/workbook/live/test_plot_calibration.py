@@ -43,9 +43,9 @@ def test_each_panel_has_the_diagonal() -> None:
 
 
 def test_title_weighs_bins_by_their_nodes() -> None:
-    """At T = 0: (80 * .1 + 20 * .5 + 4 * .25) / 104 said, 19 of 104 met."""
+    """At T = 0: (80 * .1 + 20 * .5 + 4 * .25) / 104 predicted, 19 of 104 accepted."""
     title = draw_reliability(table()).layout.title.text.replace(" <br>", " ")
-    assert title == "Drafter's probabilities: 18% said, 18% met at T = 0; 80% said, 70% met at T = 1"
+    assert title == "Drafter's probabilities: 18% predicted, 18% accepted at T = 0; 80% predicted, 70% accepted at T = 1"
 
 
 def test_a_missing_column_and_an_empty_frame_are_refused() -> None:

@@ -111,7 +111,7 @@ def test_the_first_label_stands_on_top_of_each_panel() -> None:
 def test_rounds_without_drafts_or_columns_are_refused() -> None:
     alone = rounds().query("strategy == 'autoregressive'")
     for draw in (draw_acceptance_by_depth, draw_histogram):
-        with pytest.raises(ValueError, match="autoregressive rounds alone"):
+        with pytest.raises(ValueError, match="only autoregressive rounds"):
             draw(alone)
     with pytest.raises(ValueError, match="rounds lacks the columns build_ms"):
         draw_stage_times(rounds().drop(columns="build_ms"))

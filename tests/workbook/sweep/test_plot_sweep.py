@@ -89,7 +89,7 @@ def test_missing_squares_are_framed_named_and_explained() -> None:
     figure = draw_speedup_map(points(), MISSING, ONLY)
     words = figure.data[1]
     assert list(zip(words.x, words.y, words.text, strict=True)) == [(1, 1, "failed"), (2, 1, "not<br>run")]
-    assert words.customdata[0] == "T = 1, tree 4<br>t1-b4: it ran out of memory"
+    assert words.customdata[0] == ["T = 1, tree 4<br>t1-b4: it ran out of memory"]
     assert [(shape.x0 + shape.x1, shape.y0 + shape.y1) for shape in figure.layout.shapes] == [(2, 2), (4, 2)]
     assert len(draw_speedup_map(points(), {}, ONLY).data) == 1
 
@@ -115,7 +115,7 @@ def test_maps_name_their_setting_and_refuse_one_that_is_not_there() -> None:
     assert "Runs with" not in subtitle_of(draw_acceptance_map(points(), {}, ONLY))
     with pytest.raises(ValueError, match='no slice "top-k cap 2" in this sweep; it has "every run"'):
         draw_speedup_map(points(), {}, "top-k cap 2")
-    with pytest.raises(ValueError, match="autoregressive rounds alone"):
+    with pytest.raises(ValueError, match="only autoregressive rounds"):
         draw_acceptance_map(points().query("strategy == 'autoregressive'"), {}, ONLY)
 
 
