@@ -5,8 +5,10 @@ import pytest
 from ddtree.workbook.theme import (
     FOOTER_ROOM,
     HEADER_ROOM,
-    dress,
-    for_phone,
+    SUBTITLE_CHARACTERS,
+    TITLE_CHARACTERS,
+    apply_layout,
+    break_lines,
     plotly_text,
     shortened,
     strategy_colour,
@@ -45,18 +47,18 @@ def test_data_colours_keep_off_the_lightness_of_paper_and_ink(colour: str) -> No
 
 
 def test_titles_break_into_even_lines_and_keep_a_temperature_whole() -> None:
-    title, subtitle = for_phone("Tree decoding: 2.6x at T = 0, 1.4x at T = 1 and one word", "short")
+    title = break_lines("Tree decoding: 2.6x at T = 0, 1.4x at T = 1 and one word", TITLE_CHARACTERS)
     lines = title.split(" <br>")
     assert len(lines) == 2
-    assert max(map(len, lines)) <= 46
+    assert max(map(len, lines)) <= TITLE_CHARACTERS
     assert " ".join(lines) == "Tree decoding: 2.6x at T = 0, 1.4x at T = 1 and one word"
     assert all(line.count("T =") == line.count("T = 0") + line.count("T = 1") for line in lines)
-    assert subtitle == "short"
+    assert break_lines("short", SUBTITLE_CHARACTERS) == "short"
 
 
 def test_height_is_that_of_plot_header_and_footer_and_grows_with_lines() -> None:
-    one = dress(go.Figure(), title="a", subtitle="b", plot_height=200)
-    two = dress(go.Figure(), title="a <br>a", subtitle="b <br>b", plot_height=200)
+    one = apply_layout(go.Figure(), "a", "b", 200)
+    two = apply_layout(go.Figure(), "a <br>a", "b <br>b", 200, narrow=False)
     assert one.layout.height == HEADER_ROOM + 200 + FOOTER_ROOM
     assert two.layout.height - one.layout.height == two.layout.margin.t - one.layout.margin.t == 36
     assert one.layout.template.layout.paper_bgcolor == "rgba(0, 0, 0, 0)"

@@ -1,4 +1,7 @@
-"""The look that all figures share: colours, layout, small multiples, intervals, and token texts that can be shown."""
+"""Gives all figures one style: colours, layout, panels, series with intervals and hover, and token texts made visible.
+
+A colour means the same in every figure, and titles break into lines that a page of 390 pixels can show.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import html
 import re
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+import plotly.io as pio
 from plotly.subplots import make_subplots
 
 # Okabe and Ito's colours, told apart with every common form of colour blindness.
@@ -47,11 +50,17 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 INK = "#767676"  # the grey with equal contrast to a white and a nearly black page
 CLEAR = "rgba(0, 0, 0, 0)"
 GRID = "rgba(128, 128, 128, 0.25)"
-HEADER_ROOM = 84  # pixels above the plot for a title and a subtitle of one line each
-TITLE_LINE, SUBTITLE_LINE = 20, 16  # pixels of each further line
-TITLE_CHARACTERS, SUBTITLE_CHARACTERS = 46, 58  # of a line on a phone
+TEMPLATE = "ddtree"  # the name under which plotly knows the template
+
+HEADER_ROOM, PANEL_HEADER = 84, 102  # pixels above the plot for a title and a subtitle of one line; with a heading
+FOOTER_ROOM, BARE_FOOTER = 104, 60  # pixels under the plot for tick labels, axis title and a legend of one row; without
 LEGEND_DROP = 58  # pixels from the plot's lower edge to the legend: tick labels and axis title
-FOOTER_ROOM = 104  # pixels under the plot for tick labels, axis title and a legend of one row
+TITLE_LINE, SUBTITLE_LINE = 20, 16  # pixels of each further line
+TITLE_CHARACTERS, SUBTITLE_CHARACTERS = 46, 58  # of a line at 390 pixels
+ROW, PANEL_GAP = 34, 46  # pixels: one line of a panel, and between panels
+
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star")  # of the series of one colour, in order
+FIELD = re.compile(r"\{(\w+)")  # of a hover text
 
 
 def strategy_colour(strategy: str) -> str:
@@ -84,20 +93,75 @@ def _blend(start: str, end: str, share: float) -> str:
     return "#" + "".join(f"{channel:02X}" for channel in channels)
 
 
-def for_phone(title: str, subtitle: str) -> tuple[str, str]:
-    """Title and subtitle broken into lines that a page of 390 pixels can show, "T = 1" and "tree 16/4" unbroken.
+class Line(NamedTuple):
+    """One decoder at one setting: "tree 16/4", its strategy, and its place among the labels of that strategy."""
 
-    A space stays before each break, so that a page may show the text without its breaks.
+    label: str
+    strategy: str
+    place: int
+
+
+def lines(frame: pd.DataFrame) -> list[Line]:
+    """The labels of `frame`: autoregressive, chains, trees; smaller budgets first, then by name."""
+    kinds = frame[["label", "strategy", "budget"]].drop_duplicates()
+    order = {name: place for place, name in enumerate(STRATEGY_COLOURS)}
+    kinds = kinds.assign(order=kinds["strategy"].map(order)).sort_values(["order", "budget", "label"])
+    places = kinds.groupby("strategy").cumcount()
+    return [Line(*line) for line in zip(kinds["label"], kinds["strategy"], places, strict=True)]
+
+
+def temperatures(frame: pd.DataFrame) -> list[float]:
+    """The temperatures of `frame`, ascending."""
+    return sorted(float(value) for value in frame["temperature"].unique())
+
+
+def temperature_label(temperature: float) -> str:
+    """ "T = 0.6" """
+    return f"T = {temperature:g}"
+
+
+def ends(values: Sequence[float]) -> list[float]:
+    """What a title has room for: all of up to two values, else the first and the last."""
+    return list(values) if len(values) <= 2 else [values[0], values[-1]]
+
+
+def describe_ends(values: Sequence[float], describe: Callable[[float], str], separator: str = ", ") -> str:
+    """What `describe` says of the first and the last temperature: "1.5× at T = 0, 1.1× at T = 1"."""
+    return separator.join(f"{describe(value)} at {temperature_label(value)}" for value in ends(values))
+
+
+def capitalised(text: str) -> str:
+    """ "Tree 16" for "tree 16", at the start of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
+def jitter(number: int, of: int, room: float) -> float:
+    """The shift of one of several marks that share a place, all within `room` around it."""
+    return room * (number / (of - 1) - 0.5) if of > 1 else 0.0
+
+
+def interval_columns(*values: str) -> list[str]:
+    """The columns of values with intervals: VALUE, VALUE_lo and VALUE_hi of each."""
+    return [f"{value}{end}" for value in values for end in ("", "_lo", "_hi")]
+
+
+def require(frame: pd.DataFrame, name: str, columns: Iterable[str], *, inside: Sequence[str] = ()) -> None:
+    """Checks that `frame` has rows and the columns, and that each value of `inside` lies in its interval.
+
+    Raises ValueError that names the missing columns, or the first value outside its interval.
     """
-    return _balanced(title, TITLE_CHARACTERS), _balanced(subtitle, SUBTITLE_CHARACTERS)
-
-
-def _balanced(text: str, longest: int) -> str:
-    """As few lines of at most `longest` characters as will do, of about one length."""
-    glued = GLUED.sub(NO_BREAK, text)
-    fewest = len(textwrap.wrap(glued, longest))
-    even = next(width for width in range(1, longest + 1) if len(textwrap.wrap(glued, width)) <= fewest)
-    return " <br>".join(textwrap.wrap(glued, even)).replace(NO_BREAK, " ")
+    missing = [column for column in (*columns, *interval_columns(*inside)) if column not in frame.columns]
+    if missing:
+        raise ValueError(f"{name} lacks the columns {', '.join(missing)}; it has {', '.join(map(str, frame.columns))}.")
+    if frame.empty:
+        raise ValueError(f"{name} has no rows; there is nothing to draw.")
+    for value in inside:
+        outside = frame[(frame[value] < frame[f"{value}_lo"]) | (frame[value] > frame[f"{value}_hi"])]
+        for row in outside.to_dict("records"):
+            raise ValueError(
+                f"{value} of {row['label']} at temperature {row['temperature']:g} is {row[value]:g}, outside its "
+                f"interval {row[f'{value}_lo']:g} to {row[f'{value}_hi']:g}."
+            )
 
 
 def template() -> go.layout.Template:
@@ -136,25 +200,37 @@ def template() -> go.layout.Template:
     return go.layout.Template(layout=layout)
 
 
-def dress(
+pio.templates[TEMPLATE] = template()
+
+
+def apply_layout(
     figure: go.Figure,
-    *,
     title: str,
     subtitle: str,
-    plot_height: int,
-    header: int = HEADER_ROOM,
+    heights: int | Sequence[int],
+    *,
+    gap: int = PANEL_GAP,
+    header: int | None = None,
     footer: int = FOOTER_ROOM,
     legend_drop: int = LEGEND_DROP,
+    narrow: bool = True,
 ) -> go.Figure:
-    """`figure` in the template, with titles above and the legend under a plot area of `plot_height` pixels.
+    """`figure` in the template, with titles above and the legend under a plot area of the given pixel height.
 
-    `header` and `footer` are the pixels kept above and below the plot area; the legend begins `legend_drop` below it.
-    Further lines of title and subtitle add to the header.
+    Several `heights` are those of panels, `gap` apart; above them there is room for a heading. `header` and `footer`
+    are the pixels kept above and below the plot area, further lines of titles add to the header; the legend begins
+    `legend_drop` below. `narrow` breaks titles for a page of 390 pixels.
     """
+    panels = [heights] if isinstance(heights, int) else heights
+    plot_height = sum(panels) + gap * (len(panels) - 1)
+    if header is None:
+        header = HEADER_ROOM if isinstance(heights, int) else PANEL_HEADER
+    if narrow:
+        title, subtitle = break_lines(title, TITLE_CHARACTERS), break_lines(subtitle, SUBTITLE_CHARACTERS)
     further = title.count("<br>")
     header += TITLE_LINE * further + SUBTITLE_LINE * subtitle.count("<br>")
     return figure.update_layout(
-        template=template(),
+        template=TEMPLATE,
         title={"text": title, "subtitle": {"text": subtitle}, "pad": {"t": 14 + TITLE_LINE * further // 2}},
         height=header + plot_height + footer,
         margin={"t": header, "r": 16, "b": footer},
@@ -162,108 +238,128 @@ def dress(
     )
 
 
-class Line(NamedTuple):
-    """One decoder at one setting: "tree 16/4", its strategy, and its place among the labels of that strategy."""
+def break_lines(text: str, longest: int) -> str:
+    """As few lines of at most `longest` characters as possible, of about one length, "T = 1" and "tree 16/4" unbroken.
 
-    label: str
-    strategy: str
-    place: int
-
-
-def require(frame: pd.DataFrame, name: str, columns: Iterable[str]) -> None:
-    """Raises ValueError if `frame` has no rows or lacks columns, naming them."""
-    missing = [column for column in columns if column not in frame.columns]
-    if missing:
-        raise ValueError(f"{name} lacks the columns {', '.join(missing)}; it has {', '.join(map(str, frame.columns))}.")
-    if frame.empty:
-        raise ValueError(f"{name} has no rows; there is nothing to draw.")
-
-
-def lines(frame: pd.DataFrame) -> list[Line]:
-    """The labels of `frame`: autoregressive, chains, trees; smaller budgets first, then by name."""
-    order = list(STRATEGY_COLOURS)
-    kinds = frame[["label", "strategy", "budget"]].drop_duplicates().to_dict("records")
-    kinds.sort(key=lambda kind: (order.index(kind["strategy"]), kind["budget"], kind["label"]))
-    found: list[Line] = []
-    for kind in kinds:
-        place = sum(line.strategy == kind["strategy"] for line in found)
-        found.append(Line(kind["label"], kind["strategy"], place))
-    return found
-
-
-def temperatures(frame: pd.DataFrame) -> list[float]:
-    """The temperatures of `frame`, ascending."""
-    return sorted(float(value) for value in frame["temperature"].unique())
-
-
-def error_bars(frame: pd.DataFrame, value: str) -> dict[str, object]:
-    """Plotly's error bars from the columns `value`, `value`_lo and `value`_hi.
-
-    Raises ValueError where an interval does not hold its value.
+    A space stays before each break, so that a page may show the text without its breaks.
     """
-    above = (frame[f"{value}_hi"] - frame[value]).to_numpy(dtype=float)
-    below = (frame[value] - frame[f"{value}_lo"]).to_numpy(dtype=float)
-    wrong = np.flatnonzero((above < 0) | (below < 0))
-    if wrong.size:
-        row = frame.iloc[wrong[0]]
-        raise ValueError(
-            f"{value} of {row['label']} at temperature {row['temperature']:g} is {row[value]:g}, outside its interval "
-            f"{row[f'{value}_lo']:g} to {row[f'{value}_hi']:g}."
-        )
-    return {"type": "data", "symmetric": False, "array": above.tolist(), "arrayminus": below.tolist()}
+    glued = GLUED.sub(NO_BREAK, text)
+    fewest = len(textwrap.wrap(glued, longest))
+    even = next(width for width in range(1, longest + 1) if len(textwrap.wrap(glued, width)) <= fewest)
+    return " <br>".join(textwrap.wrap(glued, even)).replace(NO_BREAK, " ")
 
 
-def at(temperature: float) -> str:
-    """ "T = 0.6" """
-    return f"T = {temperature:g}"
+def empty_figure(reason: str) -> go.Figure:
+    """A figure that only says why there is nothing to draw, for a control that can be set to such a case."""
+    figure = go.Figure().update_xaxes(visible=False).update_yaxes(visible=False)
+    return apply_layout(figure, reason, "", 20, footer=20)
 
 
-def first_and_last(values: Sequence[float]) -> list[float]:
-    """What a title has room for: all of up to two values, else the first and the last."""
-    return list(values) if len(values) <= 2 else [values[0], values[-1]]
-
-
-ROW, PANEL_GAP = 34, 46  # pixels: one line of a panel, and between panels
-HEADER, BARE_FOOTER = HEADER_ROOM + 18, 60  # pixels: titles and a panel's heading; tick labels and axis title
-
-
-def label_panels(frame: pd.DataFrame) -> tuple[go.Figure, list[int]]:
-    """One panel above the other for each temperature, its lines sharing an x axis; and the panels' heights in pixels.
-
-    A line of a panel is a label of `frame`, the first on top.
-    """
-    values = temperatures(frame)
-    names = [line.label for line in lines(frame)]
-    present = [[name for name in names if name in set(frame.loc[frame["temperature"] == t, "label"])] for t in values]
-    heights = [ROW * len(labels) + 12 for labels in present]
-    figure = stacked_panels(values, heights)
-    for row, labels in enumerate(present, start=1):
-        figure.update_yaxes(
-            categoryorder="array", categoryarray=labels, range=[len(labels) - 0.5, -0.5], row=row, col=1
-        )
-    return figure, heights
-
-
-def stacked_panels(values: list[float], heights: list[int]) -> go.Figure:
-    """Panels of the given pixel heights with one x axis, headed by their temperature at the left."""
-    total = sum(heights) + PANEL_GAP * (len(heights) - 1)
+def stacked_panels(
+    headings: Sequence[str], heights: Sequence[int], *, gap: int = PANEL_GAP, shared: bool = True
+) -> go.Figure:
+    """Panels of the given pixel heights above one another, headed at the left; `shared` gives them one x axis."""
+    total = sum(heights) + gap * (len(heights) - 1)
     figure = make_subplots(
-        rows=len(values),
+        rows=len(heights),
         cols=1,
-        shared_xaxes=True,
-        row_heights=heights,
-        vertical_spacing=PANEL_GAP / total,
-        subplot_titles=[at(value) for value in values],
+        shared_xaxes=shared,
+        row_heights=list(heights),
+        vertical_spacing=gap / total if len(heights) > 1 else 0,
+        subplot_titles=list(headings),
     )
     return figure.update_annotations(x=0, xanchor="left", font={"size": 13})
 
 
-def dress_panels(figure: go.Figure, title: str, subtitle: str, heights: list[int], *, legend: bool) -> go.Figure:
-    """`dress` for panels: titles broken for a phone, a panel's heading, and no room for a legend without one."""
-    total = sum(heights) + PANEL_GAP * (len(heights) - 1)
-    footer = FOOTER_ROOM if legend else BARE_FOOTER
-    title, subtitle = for_phone(title, subtitle)
-    return dress(figure, title=title, subtitle=subtitle, plot_height=total, header=HEADER, footer=footer)
+def label_panels(frame: pd.DataFrame) -> tuple[go.Figure, list[int]]:
+    """A panel for each temperature with a line for each of its labels, the first on top; and the heights in pixels."""
+    measured = frame.groupby("temperature")["label"].agg(set).sort_index()
+    present = [[line.label for line in lines(frame) if line.label in labels] for labels in measured]
+    heights = [ROW * len(labels) + 12 for labels in present]
+    figure = stacked_panels([temperature_label(value) for value in measured.index], heights)
+    for row, labels in enumerate(present, start=1):
+        name_rows(figure, labels, row=row)
+    return figure, heights
+
+
+def name_rows(figure: go.Figure, names: Sequence[str], **where: int) -> None:
+    """Puts the names on the y axis, each at its own line, the first on top."""
+    order = {"categoryorder": "array", "categoryarray": list(names), "range": [len(names) - 0.5, -0.5]}
+    figure.update_yaxes(tickmode="linear", dtick=1, **order, **where)
+
+
+def named_ticks(names: Iterable[object]) -> dict[str, list[Any]]:
+    """Axis ticks at 0, 1, 2, ... with these names."""
+    texts = [str(name) for name in names]
+    return {"tickvals": list(range(len(texts))), "ticktext": texts}
+
+
+def add_series(
+    figure: go.Figure,
+    frame: pd.DataFrame,
+    x: str | Iterable[Any],
+    y: str | Iterable[Any],
+    *,
+    name: str = "",
+    colour: str | list[str] = INK,
+    mode: str = "lines+markers",
+    hover: str = "",
+    extra: str | None = None,
+    row: int | None = None,
+    group: str | None = None,
+    error_x: str | None = None,
+    error_y: str | None = None,
+    error_colour: str | None = None,
+    **style: Any,
+) -> None:
+    """Adds one series of `frame`: a scatter trace, or bars with the mode "bar" (upright) or "bar h" (lying).
+
+    Args:
+        x, y: a column, or the values themselves.
+        name: in the legend; a series without a name is not in it.
+        hover: names values in braces, as in "{y:.1f} ({speed_lo:.1f} to {speed_hi:.1f})": x, y, text, or a column. A
+            series without it says nothing when pointed at.
+        extra: what the hover box says of the series; its name by default.
+        row: the panel, from 1; a group (a name by default) is in the legend once for all panels.
+        error_x, error_y: the column whose interval is drawn.
+        style: further properties of the trace; those of `marker` and `line` add to the colour.
+    """
+    fields = [field for field in dict.fromkeys(FIELD.findall(hover)) if field not in ("x", "y", "text")]
+    found: dict[str, Any] = {"x": _values(frame, x), "y": _values(frame, y), "name": name or None}
+    if hover:
+        shown = FIELD.sub(lambda m: f"%{{customdata[{fields.index(m[1])}]" if m[1] in fields else f"%{{{m[1]}", hover)
+        found["hovertemplate"] = f"{shown}<extra>{name if extra is None else extra}</extra>"
+        found["customdata"] = frame[fields].to_numpy().tolist() if fields else None
+    else:
+        found["hoverinfo"] = "skip"
+    if not name:
+        found["showlegend"] = False
+    elif row is not None:
+        found["legendgroup"] = group or name
+        found["showlegend"] = found["legendgroup"] not in {trace.legendgroup for trace in figure.data}
+    for axis, value in (("error_x", error_x), ("error_y", error_y)):
+        if value:
+            found[axis] = error_bars(frame, value, error_colour or colour)
+    found["marker"] = {"color": colour} | style.pop("marker", {})
+    if "lines" in mode:
+        found["line"] = {"color": colour, "width": 2} | style.pop("line", {})
+    place = {} if row is None else {"row": row, "col": 1}
+    if mode.startswith("bar"):
+        figure.add_bar(orientation="h" if mode == "bar h" else "v", **(found | style), **place)
+    else:
+        figure.add_scatter(mode=mode, **(found | style), **place)
+
+
+def _values(frame: pd.DataFrame, values: str | Iterable[Any]) -> list[Any]:
+    return frame[values].tolist() if isinstance(values, str) else list(values)
+
+
+def error_bars(frame: pd.DataFrame, value: str, colour: str | list[str]) -> dict[str, Any]:
+    """Plotly's error bars from the columns VALUE, VALUE_lo and VALUE_hi; an end on the wrong side has length 0."""
+    above = (frame[f"{value}_hi"] - frame[value]).astype(float).clip(lower=0).tolist()
+    below = (frame[value] - frame[f"{value}_lo"]).astype(float).clip(lower=0).tolist()
+    ends = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+    return ends | {"color": colour, "thickness": 1.2, "width": 4}
 
 
 VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽"})

@@ -12,12 +12,12 @@ from ddtree.workbook.bench_serving.plots import (
     draw_speedup,
     draw_throughput,
     interval_over,
-    looks,
-    places_apart,
     span,
+    styles,
 )
 from ddtree.workbook.bench_serving.view import ServingResults as Serving
 from ddtree.workbook.params import ServingParams
+from ddtree.workbook.theme import jitter
 from serving_record import FIRST_S, TOKENS, made_up, round_s, write_made_up
 from wording import names, tells
 
@@ -142,19 +142,19 @@ def test_a_round_below_a_plain_step_adds_nothing(own_cost: Serving) -> None:
     assert set(traces(figure, "what speculation adds")[0].x) == {0}
 
 
-def test_every_server_has_a_look_of_its_own() -> None:
+def test_every_server_has_its_own_style() -> None:
     names = ["plain", "dflash", *(f"ddtree-{budget}" for budget in (4, 8, 16, 32, 64))]
     frame = pd.DataFrame({"name": names, "method": [name.partition("-")[0] for name in names]}).assign(
         budget=[None, None, 4, 8, 16, 32, 64]
     )
-    found = looks(frame)
-    assert [look.name for look in found] == names
-    assert len({look.colour for look in found}) == len({look.symbol for look in found}) == 7
+    found = styles(frame)
+    assert [style.name for style in found] == names
+    assert len({style.colour for style in found}) == len({style.symbol for style in found}) == 7
 
 
 def test_words_and_places() -> None:
-    assert [places_apart(number, 3, 0.5) for number in range(3)] == [-0.25, 0.0, 0.25]
-    assert places_apart(0, 1, 0.5) == 0.0
+    assert [jitter(number, 3, 0.5) for number in range(3)] == [-0.25, 0.0, 0.25]
+    assert jitter(0, 1, 0.5) == 0.0
     assert not tells(interval_over(1, pd.Series([1, 1])), "95%")
     assert tells(interval_over(8, pd.Series([2, 3])), "95% 2 repeats")
     assert (span(1.201, 1.204), span(1.2, 1.3)) == ("1.20", "1.20 to 1.30")

@@ -1,10 +1,10 @@
-"""The figure of the law: each count at its ratio, the binomial band around 1, and a title that says what is inside."""
+"""Goodness of fit: each count at its ratio, the binomial band around 1, and a title that says what is inside."""
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from ddtree.workbook.exactness.plots import draw_laws, inside_band
+from ddtree.workbook.exactness.plots import draw_goodness_of_fit, inside_band
 from ddtree.workbook.theme import temperature_colour
 from scipy.stats import binom
 from wording import names, tells
@@ -12,7 +12,7 @@ from wording import names, tells
 
 def cells() -> pd.DataFrame:
     rows = [
-        # rule, temperature, filter, tree, expected, seen: a law of two tokens, 100 draws
+        # rule, temperature, filter, tree, expected, seen: a distribution of two tokens, 100 draws
         ("target-only", 0.3, "none", "tree 16/4", 80.0, 78.0),
         ("target-only", 0.3, "none", "tree 16/4", 20.0, 22.0),
         ("target-only", 1.5, "none", "tree 16/4", 50.0, 54.0),
@@ -30,7 +30,7 @@ def points(figure: go.Figure) -> dict[str, go.Scatter]:
 
 
 def test_points_are_ratios_of_the_controls_tree_unfiltered() -> None:
-    found = points(draw_laws(cells()))
+    found = points(draw_goodness_of_fit(cells()))
     assert list(found) == ["T = 0.3", "T = 1.5", "siblings counted twice"]
     assert list(found["T = 0.3"].x) == [80, 20]
     assert list(found["T = 0.3"].y) == pytest.approx([0.975, 1.1])
@@ -39,14 +39,14 @@ def test_points_are_ratios_of_the_controls_tree_unfiltered() -> None:
 
 
 def test_controls_have_their_own_panel_and_a_count_of_0_is_half_a_count() -> None:
-    control = points(draw_laws(cells()))["siblings counted twice"]
+    control = points(draw_goodness_of_fit(cells()))["siblings counted twice"]
     assert control.yaxis == "y2"
     assert list(control.y) == pytest.approx([2.0, 0.01])
-    assert list(control.customdata) == [100, 0], "the hover text says what was seen"
+    assert list(control.customdata) == [[100], [0]], "the hover text says what was seen"
 
 
 def test_band_is_the_binomials() -> None:
-    figure = draw_laws(cells())
+    figure = draw_goodness_of_fit(cells())
     band = figure.data[0]
     assert band.fill == "toself"
     half = len(band.x) // 2
@@ -65,24 +65,24 @@ def test_inside_is_counted_by_the_same_band() -> None:
 
 
 def test_title_counts_both() -> None:
-    title = draw_laws(cells()).layout.title.text.replace(" <br>", " ")
+    title = draw_goodness_of_fit(cells()).layout.title.text.replace(" <br>", " ")
     assert tells(title, "100% 4 0%")
     spoiled = cells().assign(seen=lambda f: f["seen"].where(f["expected"] != 80, np.array(10.0)))
-    assert tells(draw_laws(spoiled).layout.title.text, "75% 4")
+    assert tells(draw_goodness_of_fit(spoiled).layout.title.text, "75% 4")
 
 
 def test_without_controls_there_is_one_panel_with_every_tree() -> None:
     alone = cells().query("rule == 'target-only'")
-    figure = draw_laws(alone)
-    assert [annotation.text for annotation in figure.layout.annotations] == ["the verify that ships"]
+    figure = draw_goodness_of_fit(alone)
+    assert [annotation.text for annotation in figure.layout.annotations] == ["the verify in use"]
     assert "controls" not in figure.layout.title.text
     assert len(points(figure)["T = 1.5"].x) == 3
 
 
 def test_a_missing_column_and_an_empty_frame_are_refused() -> None:
     with pytest.raises(ValueError, match=names("cells seen")):
-        draw_laws(cells().drop(columns="seen"))
+        draw_goodness_of_fit(cells().drop(columns="seen"))
     with pytest.raises(ValueError, match=names("cells rows")):
-        draw_laws(cells().iloc[:0])
+        draw_goodness_of_fit(cells().iloc[:0])
     with pytest.raises(ValueError, match=names("cells rows")):
-        draw_laws(cells().query("rule != 'target-only'"))
+        draw_goodness_of_fit(cells().query("rule != 'target-only'"))

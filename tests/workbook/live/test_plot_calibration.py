@@ -44,7 +44,7 @@ def test_each_panel_has_the_diagonal() -> None:
 
 
 def test_title_weighs_bins_by_their_nodes() -> None:
-    """At T = 0: (80 * .1 + 20 * .5 + 4 * .25) / 104 said, 19 of 104 met."""
+    """At T = 0: (80 * .1 + 20 * .5 + 4 * .25) / 104 predicted, 19 of 104 accepted."""
     title = draw_reliability(table()).layout.title.text.replace(" <br>", " ")
     assert tells(title, "18% 18% T = 0 80% 70% T = 1")
 

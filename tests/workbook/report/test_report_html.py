@@ -72,7 +72,7 @@ def test_result_beside_the_notebook_fills_the_head(tmp_path: Path) -> None:
     assert facts(soup)["budget"] == "5"
     assert facts(soup)["prompt"] == params.prompt
     assert facts(soup)["papermill"][0].isdigit()
-    assert "tree nodes excluding the root" in one(soup, "header").text
+    assert TreeParams.model_fields["budget"].description in one(soup, "header").text
     line = one(soup, ".facts-line").text
     assert "1 min 15 s" in line
     assert f"ddtree {facts(soup)['ddtree']}" in line

@@ -93,7 +93,7 @@ def measure_points(rounds: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
         )
         counts = {"cells": int(sums["cells"].max()), "prompts": len(sums)}
         counts |= {name: int(drawn[name][0]) for name in ("rounds", "tokens")}
-        rows.append(dict(zip(POINT, key, strict=True)) | intervals | counts)  # type: ignore[arg-type]
+        rows.append(dict(zip(POINT, key, strict=True)) | intervals | counts)
     frame = pd.DataFrame(rows)
     frame = frame.assign(kind=frame["strategy"].map(STRATEGIES), auto=frame["label"].str.endswith(" auto"))
     ordered = frame.sort_values(["slice", "temperature", "kind", "auto", "budget"])
@@ -145,7 +145,7 @@ def compare_budgets(rounds: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
     trees = prompt_sums(rounds).query("strategy == 'tree'").droplevel(["slice", "strategy"])
     for temperature, here in trees.groupby("temperature"):
         by_budget = sorted(here.groupby(["label", "budget"]), key=lambda group: (group[0][0] == AUTO, group[0][1]))
-        budgets = {str(label): int(budget) for (label, budget), _ in by_budget}
+        budgets = {str(key[0]): int(str(key[1])) for key, _ in by_budget}
         groups = {str(key[0]): sums.droplevel(["temperature", "label", "budget"]) for key, sums in by_budget}
         prompts = len(common_prompts(groups))
         fixed = [label for label in groups if label != AUTO]
@@ -157,7 +157,7 @@ def compare_budgets(rounds: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
         }
         best = max(sorted(fixed), key=lambda label: float(speedups[label][0]))
         for label, speedup in speedups.items():
-            row = {"temperature": temperature, "label": label, "budget": budgets[label]}
+            row: dict[str, Any] = {"temperature": temperature, "label": label, "budget": budgets[label]}
             row |= estimates(speedup=speedup, ratio=speedup / speedups[best])
             tied = prompts < 2 or row["ratio_lo"] <= 1 <= row["ratio_hi"]
             rows.append(row | {"best": label == best, "tied": tied, "prompts": prompts})

@@ -46,7 +46,10 @@ def failure_of(folder: Path) -> str | None:
 
 
 def write_failure(folder: Path, reason: str) -> None:
-    """Write why the cell failed, and remove a partial result, so that nothing takes it for a whole one. Raises RecordError."""
+    """Write why the cell failed, and remove a partial result, so that nothing takes it for a whole one.
+
+    Raises RecordError for a folder that cannot be written.
+    """
     (folder / RESULT_NAME).unlink(missing_ok=True)
     write_text(folder / FAILURE_NAME, json.dumps({"failure": reason}, ensure_ascii=False) + "\n")
 

@@ -63,8 +63,8 @@ class CellState:
 class Sweep:
     """A sweep as far as it got. `rounds` is the live `rounds` frame of every measured cell, with `cell` and `slice`.
 
-    A group is what may be compared along temperature and budget: its cells are equal in every other parameter but the seed.
-    Labels are "autoregressive", "chain", "tree 16", "tree auto": the top-k cap is that of the group.
+    A group is what may be compared along temperature and budget: its cells are equal in every other parameter but the
+    seed. Labels are "autoregressive", "chain", "tree 16", "tree auto": the top-k cap is that of the group.
     """
 
     folder: Path
@@ -98,7 +98,7 @@ def read_sweep(folder: Path, *, topk_cap: int = 0, draft_temperature: float | st
     """The sweep in `folder`, or its cells of one top-k cap (0: every one) and draft temperature ("all": every one).
 
     Raises SweepFolderError for a folder that is not a sweep, a filter that leaves no cell, a sweep in which nothing is
-    measured yet, and rounds that this version cannot read; RecordError for a result or failure record that cannot be read.
+    measured yet, and rounds that this version cannot read; RecordError for a record that cannot be read.
     """
     plan = _plan(folder)
     kept = _filtered(plan, topk_cap=topk_cap, draft_temperature=draft_temperature)

@@ -26,19 +26,18 @@ from ddtree.workbook.sweep.analysis import (
     split_slowdown,
 )
 from ddtree.workbook.sweep.plots import (
-    capital,
     draw_acceptance_map,
     draw_budgets,
     draw_cost,
     draw_depths,
     draw_entropy,
-    draw_nothing,
     draw_slowdown,
     draw_speedup_map,
     ordered_labels,
 )
 from ddtree.workbook.sweep.results import ONLY, STATUSES, Sweep
 from ddtree.workbook.tables import plain, with_interval
+from ddtree.workbook.theme import capitalised, empty_figure
 
 NOTHING_TO_SPLIT = "No decoder was measured at two temperatures, so no slow-down can be explained."
 
@@ -170,14 +169,14 @@ class SweepView:
         """Speed-up against budget, the best marked."""
         budgets = self.budgets(setting)
         if budgets.empty:
-            return draw_nothing("No tree of a fixed budget was measured, so there is no best one")
+            return empty_figure("No tree of a fixed budget was measured, so there is no best one")
         return draw_budgets(budgets, setting)
 
     def depth_figure(self, setting: str, decoder: str) -> go.Figure:
         """Acceptance by depth against temperature."""
         rounds = self._rounds(setting, decoder)
         if rounds.empty:
-            return draw_nothing(_absent(decoder))
+            return empty_figure(_absent(decoder))
         return draw_depths(accepted_depths(rounds, self.bootstrap), setting, decoder)
 
     def cost_figure(self, setting: str) -> go.Figure:
@@ -192,7 +191,7 @@ class SweepView:
         """Acceptance against entropy."""
         rounds = self._rounds(setting, decoder)
         if rounds.empty:
-            return draw_nothing(_absent(decoder))
+            return empty_figure(_absent(decoder))
         return draw_entropy(entropy_bins(rounds, self.bootstrap), self.beyond(setting, decoder), setting, decoder)
 
     def slowdown(self, setting: str) -> pd.DataFrame:
@@ -203,7 +202,9 @@ class SweepView:
         """Where the speed goes from the lowest to the highest temperature; the title describes `decoder`."""
         split = self.slowdown(setting)
         if split.empty or decoder not in set(split["label"]):
-            return draw_nothing(f"{capital(decoder)} was not measured at two temperatures, so no change can be split")
+            return empty_figure(
+                f"{capitalised(decoder)} was not measured at two temperatures, so no change can be split"
+            )
         return draw_slowdown(split, setting, decoder)
 
     def _rounds(self, setting: str, decoder: str | None = None) -> pd.DataFrame:
@@ -213,4 +214,4 @@ class SweepView:
 
 
 def _absent(decoder: str) -> str:
-    return f"{capital(decoder)} was not measured in this setting"
+    return f"{capitalised(decoder)} was not measured in this setting"

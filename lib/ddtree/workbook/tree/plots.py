@@ -22,7 +22,7 @@ from ddtree.workbook.theme import (
     ORANGE,
     SKY,
     TIMES,
-    dress,
+    apply_layout,
     plotly_text,
     shortened,
     text_width,
@@ -376,7 +376,7 @@ def _framed(figure: go.Figure, nodes: Nodes, layout: TreeLayout, title: str, sub
     deepest = max(nodes.depths)
     spacing = LEVEL_HEIGHT if deepest <= 8 else DENSE_LEVEL_HEIGHT
     height = max(LEAST_HEIGHT, round(spacing * (deepest + 0.9)))
-    dress(figure, title=title, subtitle=subtitle, plot_height=height, footer=LEGEND_ROW, legend_drop=0)
+    apply_layout(figure, title, subtitle, height, footer=LEGEND_ROW, legend_drop=0, narrow=False)
     figure.update_xaxes(range=[0, layout.width], visible=False)
     figure.update_yaxes(
         range=[deepest + 0.5, -0.4], dtick=1, title="depth: tokens after the root", showgrid=False, zeroline=False
@@ -443,7 +443,7 @@ def draw_mask(
     title = f"A node sees the prefix and its own branch: {share:.0%} of {n} {TIMES} {n} node pairs"
     header = HEADER_ROOM + COLUMN_LABELS
     subtitle = "Siblings never see one another."
-    dress(figure, title=title, subtitle=subtitle, plot_height=n * cell, header=header, footer=LEGEND_ROW, legend_drop=8)
+    apply_layout(figure, title, subtitle, n * cell, header=header, footer=LEGEND_ROW, legend_drop=8, narrow=False)
     font = {"size": 11 if cell >= 15 else 9}
     column = {"tickvals": list(range(shown + n)), "ticktext": ticks, "tickangle": -90, "side": "top"}
     line = {"tickvals": list(range(n)), "ticktext": ticks[shown:], "autorange": "reversed", "scaleanchor": "x"}
