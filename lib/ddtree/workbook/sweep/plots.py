@@ -148,9 +148,7 @@ def _map(
     ]
     squares = shown.assign(hover=hover)
     z, text, details = (
-        squares.pivot(index="temperature", columns="label", values=name)
-        .reindex(index=rows, columns=labels)
-        .astype(object)
+        squares.pivot(index="temperature", columns="label", values=name).astype(object).reindex(rows)[labels]
         for name in ("colour", "written", "hover")
     )
     heat = go.Heatmap(
