@@ -148,7 +148,9 @@ def _map(
     ]
     squares = shown.assign(hover=hover)
     z, text, details = (
-        squares.pivot(index="temperature", columns="label", values=name).astype(object).reindex(rows)[labels]
+        squares.pivot(index="temperature", columns="label", values=name)
+        .astype(object)
+        .reindex(index=rows, columns=labels)
         for name in ("colour", "written", "hover")
     )
     heat = go.Heatmap(
