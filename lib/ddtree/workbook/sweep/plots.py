@@ -149,8 +149,8 @@ def _map(
     squares = shown.assign(hover=hover)
     z, text, details = (
         squares.pivot(index="temperature", columns="label", values=name)
-        .astype(object)
         .reindex(index=rows, columns=labels)
+        .astype(object)
         for name in ("colour", "written", "hover")
     )
     heat = go.Heatmap(
