@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from ddtree.sampling import NonFiniteLogitsError, SamplingParams, request_coins, step_coins, target_probs
+from ddtree.sampling import NonFiniteLogitsError, SamplingParams, step_coins, target_probs
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from oracles import filtered64, goodness_of_fit
+from oracles import filtered64
+from scipy.stats import kstest
 from torch import Tensor
 from wording import names
 
@@ -157,9 +158,32 @@ def test_greedy_begins_below_one_hundred_thousandth(temperature: float, greedy: 
     assert flat.tolist() == ([1, 0] if greedy else [0.5, 0.5])
 
 
+def splitmix(x: int) -> int:
+    """SplitMix64's finalizer in whole numbers of Python."""
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+    return x ^ x >> 31
+
+
+def coin(seed: int, prefix_len: int, lane: int) -> float:
+    """The definition of a coin; lane 0 is the final draw's, lane i + 1 node i's."""
+    golden = 0x9E3779B97F4A7C15
+    key = splitmix((splitmix((seed + golden) % 2**64) + prefix_len * golden) % 2**64)
+    return ((splitmix((key + (lane + 1) * golden) % 2**64) >> 41) + 0.5) / 2**23
+
+
+def test_coins_are_those_of_the_definition() -> None:
+    assert splitmix(0x9E3779B97F4A7C15) == 0xE220A8397B1DCDAF, "the first output of SplitMix64 seeded with 0"
+    seeds, prefixes = [0, 1, 2**63 - 1, 2**63, -1, 2**64 + 1], [0, 1, 7, 5000, 2**31, 3]
+    nodes, finals = step_coins(seeds, prefixes, 5)
+    assert nodes.dtype == finals.dtype == torch.float32
+    for row, (seed, prefix) in enumerate(zip(seeds, prefixes, strict=True)):
+        assert nodes[row].tolist() == [coin(seed, prefix, node + 1) for node in range(5)]
+        assert finals[row].item() == coin(seed, prefix, 0)
+
+
 def test_coins_lie_strictly_inside_zero_and_one() -> None:
     nodes, finals = step_coins(range(300), [0] * 300, 400)
-    assert nodes.dtype == finals.dtype == torch.float32
     for coins in (nodes, finals):
         assert coins.min() > 0
         assert coins.max() < 1
@@ -167,25 +191,25 @@ def test_coins_lie_strictly_inside_zero_and_one() -> None:
     assert ((nodes.double() * 2**24) % 2 == 1).all()
 
 
-def test_coins_are_uniform() -> None:
-    nodes, finals = step_coins(range(400), [3] * 400, 200)
-    for coins in (nodes.flatten(), finals):
-        counts = np.histogram(coins.numpy(), bins=20, range=(0, 1))[0]
-        assert goodness_of_fit(counts, np.full(20, 0.05)) > 1e-3
+def test_coins_are_uniform_and_not_correlated() -> None:
+    """Over prefixes of one seed, over neighbouring seeds and over nodes; 60,000 each, so 0.7 % off would be seen."""
+    many = 60_000
+    for coins in (
+        step_coins([3] * many, range(many), 1)[0],
+        step_coins(range(many), [7] * many, 1)[1],
+        step_coins([1], [1], many)[0],
+    ):
+        assert kstest(coins.flatten().numpy(), "uniform").pvalue > 1e-3
+    pairs = step_coins([3] * many, range(many), 2)[0].numpy()
+    assert abs(np.corrcoef(pairs[:, 0], pairs[:, 1])[0, 1]) < 0.015
+    assert abs(np.corrcoef(pairs[1:, 0], pairs[:-1, 1])[0, 1]) < 0.015
 
 
-def test_coins_do_not_depend_on_width_or_neighbours() -> None:
-    wide, last = request_coins(42, 5, 65)
-    narrow, same_last = request_coins(42, 5, 3)
-    assert narrow.tolist() == wide[:3].tolist()
-    assert same_last == last
+def test_coins_depend_only_on_seed_prefix_and_node() -> None:
     nodes, finals = step_coins([1, 42, 9], [0, 5, 77], 65)
-    assert nodes[1].tolist() == wide.tolist()
-    assert finals[1].item() == last
-
-
-def test_coins_differ_between_seeds_steps_and_uses() -> None:
-    drawn = {(seed, step): request_coins(seed, step, 4) for seed in (0, 1, 2**63, -1) for step in range(3)}
-    everything = [value for nodes, last in drawn.values() for value in (*nodes.tolist(), last)]
-    assert len(set(everything)) == len(everything)
-    assert request_coins(1, 2, 4)[0].tolist() == drawn[1, 2][0].tolist()
+    alone, final = step_coins([42], [5], 3)
+    assert alone[0].tolist() == nodes[1, :3].tolist()
+    assert final.item() == finals[1].item()
+    seeds, prefixes = zip(*[(seed, prefix) for seed in (0, 1, 2**63, -1) for prefix in range(3)], strict=True)
+    everything = torch.cat([coins.flatten() for coins in step_coins(seeds, prefixes, 4)])
+    assert len(everything.unique()) == everything.numel()

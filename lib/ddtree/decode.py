@@ -99,7 +99,7 @@ def generate(
     Args:
         prompts: user messages (encoded by the target), or lists of token ids taken as they are.
         sampling, max_new_tokens, seed: one for all requests, or one each. A request's coins depend only on its own seed
-            and step, so an int gives every request the same coins; None draws a fresh seed.
+            and prefix, so an int gives every request the same stream; None draws a fresh seed.
         budget, topk_cap: of the draft tree; "chain" and "autoregressive" do not read them. An `AutoBudget` chooses the
             nodes of each request's tree round by round, and backs off where drafting costs more than it gains.
         draft_temperature: divides the draft logits; "match" is the request's own (1.0 for a greedy one, whose
@@ -224,8 +224,8 @@ class _Batch:
         tree = self._draft_tree(times)
 
         tables = compile_retrieve(tree)
-        seeds, steps = [row.seed for row in rows], [number] * len(rows)
-        coins, final_coins = step_coins(seeds, steps, tree.width, device=self.target.device)
+        lengths = [len(row.prompt) - 1 + len(self.answers[i].tokens) for row, i in zip(rows, self.active, strict=True)]
+        coins, final_coins = step_coins([row.seed for row in rows], lengths, tree.width, device=self.target.device)
         mask = self.session.mask(tree)
         self.timer.record(times, "compile")
 

@@ -1,4 +1,4 @@
-"""Sampling parameters, the target's probabilities under them, and the coins: everything random a step will use."""
+"""Sampling parameters, the target's probabilities under them, and the coins: everything random a round uses."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 GREEDY_BELOW = 1e-5  # a temperature under this is greedy: the row is one-hot
+COIN_BITS = 23  # odd multiples of 2^-24 are exact in float32 and never 0 or 1
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # SplitMix64's increment
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,25 +156,26 @@ def _renormalised(probs: Tensor) -> Tensor:
     return probs / probs.sum(dim=-1, keepdim=True)
 
 
-def request_coins(seed: int, step: int, width: int) -> tuple[np.ndarray, float]:
-    """One request's coins for one step: float32 [width] for its nodes, and one for the last draw, all in (0, 1).
-
-    A counter-based stream (Philox) keyed by (seed, step): no neighbour, batch position or earlier step can
-    shift it, and node i gets the same coin whatever the tree's width.
-    """
-    key = np.array([seed % 2**64, step], dtype=np.uint64)  # a plain list of such size would pass through float64
-    stream = np.random.Generator(np.random.Philox(key=key))
-    raw = stream.integers(0, 2**23, size=width + 1)
-    values = ((raw + 0.5) * 2.0**-23).astype(np.float32)  # odd multiples of 2^-24: exact, never 0 or 1
-    return values[1:], float(values[0])
-
-
 def step_coins(
-    seeds: Sequence[int], steps: Sequence[int], width: int, device: torch.device | str = "cpu"
+    seeds: Sequence[int], prefix_len: Sequence[int], width: int, device: torch.device | str = "cpu"
 ) -> tuple[Tensor, Tensor]:
-    """Coins of a batch: float32 [bs, width] and float32 [bs]; see `request_coins`."""
-    drawn = np.zeros((len(seeds), width + 1), np.float32)
-    for row, seed, step in zip(drawn, seeds, steps, strict=True):
-        row[1:], row[0] = request_coins(seed, step, width)
+    """The coins of a round, all in (0, 1): float32 [bs, width] for the nodes, and float32 [bs] for the final draw.
+
+    A counter-based stream: SplitMix64's finalizer (Steele, Lea and Flood, 2014) mixes a request's seed, its prefix
+    length (tokens with KV before the round) and the node. A prefix only grows, so no two rounds of a request share a
+    coin; no neighbour, batch position or tree width can shift one. Seeds count modulo 2^64. A server draws the same
+    coins in a kernel (`ddtree.kernels.round_ops.coins_on_device`), so a served text can be replayed from its seed.
+    """
+    lanes = np.arange(1, width + 2, dtype=np.uint64)  # the first is the final draw's
+    requests = np.array([seed % 2**64 for seed in seeds], dtype=np.uint64)
+    rounds = _mixed(_mixed(requests + GOLDEN) + np.asarray(prefix_len, dtype=np.uint64) * GOLDEN)
+    bits = _mixed(rounds[:, None] + lanes * GOLDEN) >> np.uint64(64 - COIN_BITS)
+    drawn = ((bits + 0.5) * 2.0**-COIN_BITS).astype(np.float32)
     coins = torch.from_numpy(drawn).to(device, non_blocking=True)  # one copy, which a GPU makes while the host goes on
     return coins[:, 1:].contiguous(), coins[:, 0].contiguous()
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

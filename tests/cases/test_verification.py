@@ -9,7 +9,7 @@ from ddtree.backends import sgl
 from ddtree.commit import finish_step
 from ddtree.decode import generate
 from ddtree.retrieve import RetrieveTables, compile_retrieve
-from ddtree.sampling import NonFiniteLogitsError, SamplingParams, request_coins, target_probs
+from ddtree.sampling import NonFiniteLogitsError, SamplingParams, step_coins, target_probs
 from ddtree.tree import DraftTree, build_tree
 from ddtree.verify import VerifyResult, sample_tree, verify_tree, verify_tree_greedy
 from ddtree.workbook.params import KernelParams, ParameterError
@@ -109,8 +109,7 @@ def test_a08_one_call_leaves_nothing_to_the_next(sgl_stand_in: None) -> None:
 def test_a09_the_stream_that_serves_requests_gives_the_intended_law() -> None:
     """131,072 rounds of one request's own coins; the report's shares, drawn as often, are rejected by the same test."""
     rounds, checked, law = 131_072, 2000, np.array([0.1, 0.6, 0.3])
-    drawn = [request_coins(5, step, 1) for step in range(rounds)]
-    coins, finals = np.concatenate([nodes for nodes, _ in drawn]), np.array([final for _, final in drawn])
+    coins, finals = (drawn.flatten().numpy() for drawn in step_coins([5] * rounds, range(rounds), 1))
     emitted_tokens = np.where(coins < np.float32(0.6), 1, np.where(finals < 0.25, 0, 2))  # the rule for one child
     tree = repeated(children_of_root(1, vocab=3), checked)
     rows = torch.tensor(law, dtype=torch.float32).expand(checked, 2, 3)
@@ -123,7 +122,7 @@ def test_a09_the_stream_that_serves_requests_gives_the_intended_law() -> None:
 
 def test_a10_sampling_does_not_fall_to_the_argmax() -> None:
     tree = repeated(children_of_root(vocab=2), 300)
-    finals = torch.tensor([request_coins(0, step, 1)[1] for step in range(300)])
+    _, finals = step_coins([0] * 300, range(300), 1)
     logits = torch.tensor([0.55, 0.45]).log().expand(300, 1, 2)
     result = sample_tree(tree, compile_retrieve(tree), logits, SamplingParams(), torch.full((300, 1), 0.5), finals)
     assert set(result.predict.tolist()) == {0, 1}
@@ -166,9 +165,9 @@ def test_a17_a_request_s_text_is_its_own_seed_s() -> None:
     assert texts([42, 7], [1.0, 1.0])[0] == alone
     assert texts([7, 42], [0.0, 1.0])[1] == alone, "a greedy neighbour shifts no coin"
     assert len(set(map(tuple, texts([None] * 8, [1.0] * 8)))) > 1
-    first, second = (request_coins(42, step, 4) for step in (0, 1))
-    assert first[0].tolist() != second[0].tolist()
-    assert first[1] != second[1]
+    coins, finals = step_coins([42, 42], [3, 4], 4)
+    assert len(coins.unique()) == 8
+    assert finals[0] != finals[1]
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 import torch
 import toy_sglang as toy
-from ddtree.kernels.round_ops import compact, round_coins, write_tree_mask
+from ddtree.kernels.round_ops import compact, write_tree_mask
+from ddtree.sampling import step_coins
 from torch import Tensor
 
 ALL = 1 << 30
+
+
+def coins_on_cpu(seeds: Tensor, prefix_len: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    return step_coins(seeds.tolist(), prefix_len.tolist(), width)
 
 
 def over_toys(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -22,7 +27,7 @@ def over_toys(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = importlib.import_module("ddtree.serving.worker")
     monkeypatch.setattr(module, "draft_block", lambda _: toy.BLOCK)
     monkeypatch.setattr(module, "choose_backend", lambda *_: "reference")
-    monkeypatch.setattr(module, "coins_on_device", round_coins)
+    monkeypatch.setattr(module, "coins_on_device", coins_on_cpu)
     monkeypatch.setattr(module, "write_tree_mask_on_device", write_tree_mask)
     return module
 

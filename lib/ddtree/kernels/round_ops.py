@@ -1,9 +1,9 @@
-"""Uniform samples, packed tree masks and KV compaction of a served round, each with its torch reference.
+"""Coins, packed tree masks and KV compaction of a served round, each equal to a reference in torch or numpy.
 
-Samples depend only on (request seed, prefix length, node). Of a mask only the q x q cells after the prefix are written,
-since SGLang's attention never reads it over the prefix. Compaction takes both its sources and its targets from the
-slots noted before the verify: a path ascends and its k-th node is at least k, so moving its rows in order never reads a
-slot that was already overwritten."""
+Of a mask only the q x q cells after the prefix are written, since SGLang's attention never reads it over the prefix.
+Compaction takes both its sources and its targets from the slots noted before the verify: a path ascends and its k-th
+node is at least k, so moving its rows in order never reads a slot that was already overwritten.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +14,14 @@ from torch import Tensor
 
 from ddtree.kernels.jit_cache import dtypes, launch
 
-BITS = 23  # odd multiples of 2^-24 are exact in float32 and never 0 or 1
-GOLDEN = 0x9E3779B97F4A7C15
-FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-
-
-def round_coins(seeds: Tensor, prefix_len: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """float32 [bs, width] for the nodes and float32 [bs] for the last draw, all in (0, 1).
-
-    `seeds` int64 [bs], `prefix_len` int64 [bs]; a prefix only grows, so no two rounds of a request share a coin.
-    """
-    lane = torch.arange(width + 1, dtype=torch.int64, device=seeds.device)
-    round_key = _mixed(_mixed(seeds + _signed(GOLDEN)) + prefix_len * _signed(GOLDEN))
-    mixed = _mixed(round_key[:, None] + (lane + 1) * _signed(GOLDEN))
-    drawn = _shifted(mixed, 64 - BITS).to(torch.float32)
-    coins = (drawn + 0.5) * 2.0**-BITS
-    return coins[:, 1:].contiguous(), coins[:, 0].contiguous()
+BITS, GOLDEN = 23, 0x9E3779B97F4A7C15  # as in `ddtree.sampling`
 
 
 def coins_on_device(seeds: Tensor, prefix_len: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """`round_coins` in one kernel, in place of forty small ones a round."""
+    """`ddtree.sampling.step_coins` in one kernel: `seeds` and `prefix_len` are int64 [bs], on a device.
+
+    Returns float32 [bs, width] for the nodes and float32 [bs] for the final draw, all in (0, 1).
+    """
     import triton
 
     from ddtree.kernels.round_kernels import draw_coins
@@ -47,20 +35,6 @@ def coins_on_device(seeds: Tensor, prefix_len: Tensor, width: int) -> tuple[Tens
         key = ("draw_coins", *dtypes(read), lanes)
         launch(draw_coins, (bs,), (*read, coins, finals, width, GOLDEN, BITS, lanes), seeds.device, key, warps=4)
     return coins, finals
-
-
-def _mixed(x: Tensor) -> Tensor:
-    x = (x ^ _shifted(x, 30)) * _signed(FIRST)
-    x = (x ^ _shifted(x, 27)) * _signed(SECOND)
-    return x ^ _shifted(x, 31)
-
-
-def _shifted(x: Tensor, by: int) -> Tensor:
-    return (x >> by) & ((1 << (64 - by)) - 1)  # torch shifts the sign in
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
 
 
 MASK_BATCH = 256  # one compiled kernel serves all batches up to this many requests
@@ -98,14 +72,14 @@ def write_tree_mask_on_device(buffer: Tensor, visible: Tensor, prefix_len: Tenso
         launch(write_mask_row, (bs, q), arguments, buffer.device, key, warps=4)
 
 
-WORD = 8  # bytes that the kernel row_moves at a time
+WORD = 8  # bytes that the kernel moves at a time
 MOST_WORDS = 1024  # a tile
 
 
 def row_moves(slots: Tensor, path: Tensor) -> tuple[Tensor, Tensor]:
     """`(targets, sources)` int64 [bs, depth]: where row k >= 1 of the path goes and where it is.
 
-    `slots` int64 [bs, q], one of each node; `path` int64 [bs, depth+1] local nodes, -1 padded. Padding row_moves a slot
+    `slots` int64 [bs, q], one of each node; `path` int64 [bs, depth+1] local nodes, -1 padded. Padding moves a slot
     onto itself: the row is its own request's, so nothing else is touched.
     """
     place = torch.arange(path.shape[1], device=path.device).expand_as(path)

@@ -12,11 +12,11 @@ from ddtree.kernels.round_ops import (
     compact,
     compact_on_device,
     mask_cells,
-    round_coins,
     write_tree_mask,
     write_tree_mask_on_device,
 )
 from ddtree.kernels.tree_attention import tree_attention
+from ddtree.sampling import step_coins
 from ddtree.serving.sampler import TOP_K_ALL as ALL
 from ddtree.serving.sampler import TreeSampler, sampling_params
 from ddtree.serving.tree_drafter import DraftedBatch, TreeDrafter
@@ -105,7 +105,8 @@ def test_rows_move_as_in_a_fresh_gather(seed: int) -> None:
 def test_coins_are_those_of_the_cpu(width: int) -> None:
     seeds, prefix = torch.randint(-(2**62), 2**62, (64,)), torch.randint(1, 5000, (64,))
     drawn = coins_on_device(seeds.cuda(), prefix.cuda(), width)
-    assert all(torch.equal(a, b.cpu()) for a, b in zip(round_coins(seeds, prefix, width), drawn, strict=True))
+    right = step_coins(seeds.tolist(), prefix.tolist(), width)
+    assert all(torch.equal(a, b.cpu()) for a, b in zip(right, drawn, strict=True))
 
 
 def test_the_mask_is_written_as_by_torch_operations() -> None:
@@ -163,7 +164,7 @@ def test_the_sampler_samples_a_mixed_batch_as_the_reference() -> None:
         temperatures=column("temperature", torch.float32)[:, None], top_ks=column("top_k", torch.int32),
         top_ps=column("top_p", torch.float32), min_ps=column("min_p", torch.float32), is_all_greedy=False,
     )  # fmt: skip
-    coins = round_coins(torch.arange(BATCH, device="cuda"), torch.arange(BATCH, device="cuda"), WIDTH)
+    coins = step_coins(range(BATCH), range(BATCH), WIDTH, device="cuda")
     got, status = TreeSampler("fused").sample(drafted.tree, drafted.tables, logits, sampling, requests, coins)
     right = sample_tree(drafted.tree, drafted.tables, logits, sampling_params(requests), *coins, backend="reference")
     assert status is not None

@@ -67,7 +67,7 @@ class DecodeSnapshot:
             draft_temperature=draft_temperature_of(draft_temperature, sampling),
         )
         tables = compile_retrieve(tree)
-        coins, final_coins = step_coins(self.seeds, [0] * rows, tree.width, device=device)
+        coins, final_coins = step_coins(self.seeds, self.session.prefix_len.tolist(), tree.width, device=device)
         logits = self.session.verify(tree)
         result = sample_tree(tree, tables, logits, sampling, coins, final_coins, backend=backend)
         commit = plan_commit(tree, result, self.session.prefix_len)
