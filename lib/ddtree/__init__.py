@@ -1,1 +1,1 @@
-"""DDTree speculative decoding with temperature: the algorithm in six files, and rooms around it."""
+"""DDTree speculative decoding with temperature: nine files are the algorithm; the packages run, serve and show it."""
