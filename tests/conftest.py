@@ -28,7 +28,7 @@ LONGEST_FIRST = (
     "browser/test_lab.py",
     "test_notebooks.py",
     "test_live_interrupted_run.py",
-    "test_law_of_text.py",
+    "test_distribution_of_text.py",
     "test_sweep_command.py",
     "backends/test_fused.py",
     "test_speed_notebook.py",

@@ -1,4 +1,4 @@
-"""Slow second opinions, written apart from the library: trees by heap, rows in float64, laws by enumeration."""
+"""Slow references, independent of the library: trees by heap, rows in float64, distributions by enumeration."""
 
 import heapq
 import itertools
@@ -16,7 +16,7 @@ from ddtree.verify import VerifyResult
 from scipy import stats
 
 Prefix = tuple[int, ...]
-Law = dict[tuple[Prefix, int], Fraction]  # (accepted tokens, final token) -> probability
+Distribution = dict[tuple[Prefix, int], Fraction]  # (accepted tokens, final token) -> probability
 Verify = Callable[[DraftTree, RetrieveTables, torch.Tensor, torch.Tensor, torch.Tensor], VerifyResult]
 
 
@@ -143,7 +143,7 @@ def filtered64(logits: Sequence[float], temperature: float, top_k: int, top_p: f
     return Filtered(probs, margin)
 
 
-# Laws
+# Distributions
 
 
 def sixteenths(rng: np.random.Generator, rows: int, vocab: int) -> np.ndarray:
@@ -156,9 +156,9 @@ def sixteenths(rng: np.random.Generator, rows: int, vocab: int) -> np.ndarray:
     return parts
 
 
-def right_law(tree: DraftTree, sixteenth_rows: np.ndarray, *, parts: int = 16) -> Law:
-    """The law of a one-row tree when the token after every node is distributed as that node's row (in 1/parts)."""
-    tokens, law = tree.tokens[0].tolist(), {}
+def right_distribution(tree: DraftTree, sixteenth_rows: np.ndarray, *, parts: int = 16) -> Distribution:
+    """Outcomes of a one-row tree when the token after every node is distributed as that node's row (in 1/parts)."""
+    tokens, distribution = tree.tokens[0].tolist(), {}
 
     def descend(node: int, prefix: Prefix, mass: Fraction) -> None:
         child_of = {tokens[child]: child for child in children_of(tree, 0, node)}
@@ -167,14 +167,16 @@ def right_law(tree: DraftTree, sixteenth_rows: np.ndarray, *, parts: int = 16) -
             if share and token in child_of:
                 descend(child_of[token], (*prefix, token), share)
             elif share:
-                law[prefix, token] = share
+                distribution[prefix, token] = share
 
     descend(0, (), Fraction(1))
-    return law
+    return distribution
 
 
-def law_by_cells(tree: DraftTree, sixteenth_rows: np.ndarray, verify: Verify, *, parts: int = 16) -> Law:
-    """The law of a one-row tree under `verify`, integrated exactly over its coins.
+def distribution_by_cells(
+    tree: DraftTree, sixteenth_rows: np.ndarray, verify: Verify, *, parts: int = 16
+) -> Distribution:
+    """The distribution of a one-row tree under `verify`, integrated exactly over its coins.
 
     The result is constant between running sums of child probabilities (one coin a node) and between the
     normalised running sums of what the children leave over (the final coin): one call in the middle of each
@@ -202,10 +204,10 @@ def law_by_cells(tree: DraftTree, sixteenth_rows: np.ndarray, verify: Verify, *,
         coins[:, :q].contiguous(),
         coins[:, q].contiguous(),
     )
-    law: Law = defaultdict(Fraction)
+    distribution: Distribution = defaultdict(Fraction)
     for outcome, cell in zip(emitted(result, q), cells, strict=True):
-        law[outcome[:-1], outcome[-1]] += math.prod((width for _, width in cell), start=Fraction(1))
-    return dict(law)
+        distribution[outcome[:-1], outcome[-1]] += math.prod((width for _, width in cell), start=Fraction(1))
+    return dict(distribution)
 
 
 def _cells(cuts: set[Fraction]) -> list[tuple[Fraction, Fraction]]:

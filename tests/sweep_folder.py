@@ -1,4 +1,4 @@
-"""Sweep folders of made-up rounds: a small law of acceptance and cost, so that findings are known beforehand."""
+"""Sweep folders of made-up rounds: a small model of acceptance and cost, so that findings are known beforehand."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Every strategy says what one-by-one decoding says: the same greedy text, and the same law when it samples."""
+"""Every strategy gives what autoregressive decoding gives: the same greedy text, the same distribution of samples."""
 
 import itertools
 import math
@@ -257,18 +257,18 @@ def test_argument_out_of_range_is_named(pair: Pair, change: dict, message: str) 
         generate(**{**arguments, **change})
 
 
-# The law of whole texts
+# The distribution of whole texts
 
 
-LAW_VOCAB, LAW_TOKENS, LAW_DRAWS = 5, 3, 3000
+ENUMERATED_VOCAB, ENUMERATED_TOKENS, ENUMERATED_DRAWS = 5, 3, 3000
 
 
-def law_by_enumeration(target: Target, prompt: list[int], sampling: SamplingParams) -> np.ndarray:
-    """P(text) of every text of LAW_TOKENS tokens, from plain passes: [V, V, V]."""
-    law = np.ones((LAW_VOCAB,) * LAW_TOKENS)
+def distribution_by_enumeration(target: Target, prompt: list[int], sampling: SamplingParams) -> np.ndarray:
+    """P(text) of every text of ENUMERATED_TOKENS tokens, from plain passes: [V, V, V]."""
+    distribution = np.ones((ENUMERATED_VOCAB,) * ENUMERATED_TOKENS)
     with torch.inference_mode():
-        for n in range(LAW_TOKENS):
-            for text in itertools.product(range(LAW_VOCAB), repeat=n):
+        for n in range(ENUMERATED_TOKENS):
+            for text in itertools.product(range(ENUMERATED_VOCAB), repeat=n):
                 logits = target.model(input_ids=torch.tensor([[*prompt, *text]]), use_cache=False).logits[0, -1]
                 row = target_probs(
                     logits,
@@ -277,22 +277,22 @@ def law_by_enumeration(target: Target, prompt: list[int], sampling: SamplingPara
                     top_p=sampling.top_p,
                     min_p=sampling.min_p,
                 ).double()
-                law[text] *= row.numpy().reshape(-1, *[1] * (LAW_TOKENS - n - 1))
-    return law
+                distribution[text] *= row.numpy().reshape(-1, *[1] * (ENUMERATED_TOKENS - n - 1))
+    return distribution
 
 
 def text_counts(pair: Pair, prompt: list[int], first_seed: int, **options: object) -> np.ndarray:
-    seeds = list(range(first_seed, first_seed + LAW_DRAWS))
-    done = generate(*pair, [prompt] * LAW_DRAWS, max_new_tokens=LAW_TOKENS, seed=seeds, **options)
-    counts = np.zeros((LAW_VOCAB,) * LAW_TOKENS)
+    seeds = list(range(first_seed, first_seed + ENUMERATED_DRAWS))
+    done = generate(*pair, [prompt] * ENUMERATED_DRAWS, max_new_tokens=ENUMERATED_TOKENS, seed=seeds, **options)
+    counts = np.zeros((ENUMERATED_VOCAB,) * ENUMERATED_TOKENS)
     for generation in done:
         counts[tuple(generation.tokens)] += 1
     return counts
 
 
 @pytest.fixture(scope="module")
-def law_pair() -> Pair:
-    target = tiny_target(LAW_VOCAB, seed=3)
+def distribution_pair() -> Pair:
+    target = tiny_target(ENUMERATED_VOCAB, seed=3)
     return target, tiny_drafter(target, seed=4)
 
 
@@ -305,11 +305,13 @@ def law_pair() -> Pair:
         ("autoregressive", 0, SamplingParams(1.0)),
     ],
 )
-def test_texts_fit_the_law_of_the_model(law_pair: Pair, strategy: str, budget: int, sampling: SamplingParams) -> None:
+def test_texts_fit_the_distribution_of_the_model(
+    distribution_pair: Pair, strategy: str, budget: int, sampling: SamplingParams
+) -> None:
     prompt = [1, 4, 2]
-    law = law_by_enumeration(law_pair[0], prompt, sampling)
-    assert math.isclose(law.sum(), 1, rel_tol=1e-6)
-    counts = text_counts(law_pair, prompt, 1000, strategy=strategy, budget=budget, sampling=sampling)
-    assert goodness_of_fit(counts.ravel(), law.ravel()) > 1e-3
-    other = law_by_enumeration(law_pair[0], prompt, SamplingParams(1.25 * sampling.temperature))
+    distribution = distribution_by_enumeration(distribution_pair[0], prompt, sampling)
+    assert math.isclose(distribution.sum(), 1, rel_tol=1e-6)
+    counts = text_counts(distribution_pair, prompt, 1000, strategy=strategy, budget=budget, sampling=sampling)
+    assert goodness_of_fit(counts.ravel(), distribution.ravel()) > 1e-3
+    other = distribution_by_enumeration(distribution_pair[0], prompt, SamplingParams(1.25 * sampling.temperature))
     assert goodness_of_fit(counts.ravel(), other.ravel()) < 1e-6, "a quarter more heat must be seen at this size"

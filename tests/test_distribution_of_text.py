@@ -1,4 +1,4 @@
-"""Whole texts against the whole law: every strategy on every backend, each request by its own law in a mixed batch."""
+"""Whole texts against the enumerated distribution: every strategy on every backend, mixed batches too."""
 
 import itertools
 import sys
@@ -54,9 +54,9 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     registry.self_test.cache_clear()
 
 
-def text_law(target: Target, prompt: Sequence[int], params: SamplingParams, *, eos: int | None = None) -> dict:
+def text_distribution(target: Target, prompt: Sequence[int], params: SamplingParams, *, eos: int | None = None) -> dict:
     """P(text) from plain passes over every text of TOKENS tokens, or fewer where one ends with `eos`."""
-    law: dict[Text, float] = {}
+    distribution: dict[Text, float] = {}
     open_texts: dict[Text, float] = {(): 1.0}
     for _ in range(TOKENS):
         longer: dict[Text, float] = {}
@@ -67,17 +67,17 @@ def text_law(target: Target, prompt: Sequence[int], params: SamplingParams, *, e
             row = target_probs(logits, temperature=params.temperature, **filters).double().tolist()
             for token, p in enumerate(row):
                 ended = token == eos or len(text) + 1 == TOKENS
-                (law if ended else longer)[(*text, token)] = mass * p
+                (distribution if ended else longer)[(*text, token)] = mass * p
         open_texts = longer
-    return law
+    return distribution
 
 
-def seen_fits(done: Sequence[Text], law: dict[Text, float]) -> Fit:
-    order = list(law)
+def seen_fits(done: Sequence[Text], distribution: dict[Text, float]) -> Fit:
+    order = list(distribution)
     counts = dict.fromkeys(order, 0)
     for text in done:
-        counts[text] += 1  # a text outside the law is a KeyError
-    return fit([pool(list(counts.values()), [law[text] for text in order])])
+        counts[text] += 1  # a text outside the distribution is a KeyError
+    return fit([pool(list(counts.values()), [distribution[text] for text in order])])
 
 
 def texts(pair: Pair, draws: int, **options: object) -> list[list[Text]]:
@@ -111,21 +111,21 @@ def run_of(name: str) -> dict[str, object]:
     + [pytest.param(name, "sgl", marks=slow_unless_short(name)) for name in STRATEGIES],
     indirect=["backend"],
 )
-def test_each_request_of_a_mixed_batch_has_its_own_law(pair: Pair, strategy: str, backend: str) -> None:
+def test_each_request_of_a_mixed_batch_has_its_own_distribution(pair: Pair, strategy: str, backend: str) -> None:
     draws = 1200 if backend == "reference" else 500
     found = texts(pair, draws, backend=backend, **run_of(strategy))
     for prompt, params, done in zip(PROMPTS, SAMPLING, found, strict=True):
-        result = seen_fits(done, text_law(pair[0], prompt, params))
+        result = seen_fits(done, text_distribution(pair[0], prompt, params))
         assert result.p > 1e-3, (prompt, params)
         assert result.df > 5
         hotter = SamplingParams(1.6 * params.temperature, params.top_k, params.top_p, params.min_p)
-        colder = {text: 0.0 for text in text_law(pair[0], prompt, params)}
-        colder |= text_law(pair[0], prompt, hotter)
+        colder = {text: 0.0 for text in text_distribution(pair[0], prompt, params)}
+        colder |= text_distribution(pair[0], prompt, hotter)
         assert seen_fits(done, colder).p < 1e-3, "another temperature must be seen at this size"
 
 
 def test_a_text_is_drafted_on_where_its_first_round_accepted_a_draft_and_rests_elsewhere(pair: Pair) -> None:
-    """What the law of "tree, resting" is tested on: rounds whose kind depends on what was said before."""
+    """What the distribution of "tree, resting" is tested on: rounds whose kind depends on what was said before."""
     seeds = list(range(200))
     options = {"sampling": SAMPLING[0], "max_new_tokens": TOKENS, "seed": seeds, **run_of("tree, resting")}
     kinds = set()
@@ -138,17 +138,17 @@ def test_a_text_is_drafted_on_where_its_first_round_accepted_a_draft_and_rests_e
 
 
 @pytest.mark.parametrize("strategy", [pytest.param(name, marks=slow_unless_short(name)) for name in STRATEGIES])
-def test_texts_that_end_early_have_the_law_of_texts_that_end_early(strategy: str) -> None:
+def test_texts_that_end_early_have_the_distribution_of_texts_that_end_early(strategy: str) -> None:
     target = tiny_target(VOCAB, seed=3, eos_ids=[EOS])
     found = texts((target, tiny_drafter(target, seed=4)), 1200, **run_of(strategy))
     for prompt, params, done in zip(PROMPTS, SAMPLING, found, strict=True):
-        law = text_law(target, prompt, params, eos=EOS)
-        assert len({len(text) for text in law}) == TOKENS, "some texts are shorter"
-        assert sum(law.values()) == pytest.approx(1)
-        assert seen_fits(done, law).p > 1e-3
+        distribution = text_distribution(target, prompt, params, eos=EOS)
+        assert len({len(text) for text in distribution}) == TOKENS, "some texts are shorter"
+        assert sum(distribution.values()) == pytest.approx(1)
+        assert seen_fits(done, distribution).p > 1e-3
 
 
-def test_strategies_draw_apart_from_one_another_but_from_one_law(pair: Pair) -> None:
+def test_strategies_draw_apart_from_one_another_but_from_one_distribution(pair: Pair) -> None:
     """Same seeds, so a tree and a chain share coins, yet not texts: sameness of texts is not what is claimed."""
     tree, plain = (texts(pair, 300, **run_of(name))[0] for name in ("tree", "autoregressive"))
     assert tree != plain
@@ -156,13 +156,13 @@ def test_strategies_draw_apart_from_one_another_but_from_one_law(pair: Pair) -> 
 
 @pytest.mark.parametrize("strategy", ["autoregressive", "chain", "tree"])
 def test_neighbouring_seeds_and_steps_are_independent(pair: Pair, strategy: str) -> None:
-    """Coins are keyed by (seed, step): the texts of seeds s and s + 1 must fit the product of their laws."""
+    """Coins are keyed by (seed, step): the texts of seeds s and s + 1 must fit the product of their distributions."""
     done = texts(pair, 1000, **run_of(strategy))[0]
     first = [text[0] for text in done]
     pairs = np.zeros((VOCAB, VOCAB))
     for one, other in zip(first[::2], first[1::2], strict=True):
         pairs[one, other] += 1
     row = np.zeros(VOCAB)
-    for text, p in text_law(pair[0], PROMPTS[0], SAMPLING[0]).items():
+    for text, p in text_distribution(pair[0], PROMPTS[0], SAMPLING[0]).items():
         row[text[0]] += p
     assert fit([pool(pairs.ravel(), np.outer(row, row).ravel())]).p > 1e-3

@@ -20,8 +20,8 @@ def random_logits(seed: int, *shape: int) -> Tensor:
 
 def a22_logits() -> Tensor:
     logits = torch.full((1, 2, 30), -torch.inf)
-    for position, law in enumerate(A22_LAWS):
-        for token, p in law.items():
+    for position, distribution in enumerate(A22_LAWS):
+        for token, p in distribution.items():
             logits[0, position, token] = math.log(p)
     return logits
 

@@ -17,7 +17,15 @@ from ddtree.verify import (
     verify_tree_greedy,
 )
 from loops import for_each
-from oracles import emitted, goodness_of_fit, law_by_cells, random_trees, repeated, right_law, sixteenths
+from oracles import (
+    distribution_by_cells,
+    emitted,
+    goodness_of_fit,
+    random_trees,
+    repeated,
+    right_distribution,
+    sixteenths,
+)
 from torch import Tensor
 from wording import names
 
@@ -97,19 +105,19 @@ def test_row_that_is_not_finite_raises(poison: float) -> None:
             )
 
 
-# The law, exactly
+# The distribution, exactly
 
 
 @for_each("seed", range(40))
-def test_law_of_random_trees_is_exact(seed: int) -> None:
+def test_distribution_of_random_trees_is_exact(seed: int) -> None:
     rng = np.random.default_rng(seed)
     vocab = int(rng.integers(2, 6))
     tree = random_trees(rng, rows=1, most_nodes=7, vocab=vocab)
     rows = sixteenths(rng, tree.width, vocab)
-    law = law_by_cells(tree, rows, verify_tree)
-    assert law == right_law(tree, rows)
+    distribution = distribution_by_cells(tree, rows, verify_tree)
+    assert distribution == right_distribution(tree, rows)
     after_root = [Fraction(0)] * vocab
-    for (accepted, final), mass in law.items():
+    for (accepted, final), mass in distribution.items():
         after_root[(*accepted, final)[0]] += mass
     assert after_root == [Fraction(int(part), 16) for part in rows[0]]
 
@@ -124,17 +132,17 @@ def test_law_of_random_trees_is_exact(seed: int) -> None:
         pytest.param([0, 1, 2, 0], [-1, 0, 1, 2], [[0, 16, 0], [0, 0, 16], [16, 0, 0], [1, 2, 13]], id="sure chain"),
     ],
 )
-def test_law_of_edge_cases_is_exact(tokens: list[int], parents: list[int], rows: list[list[int]]) -> None:
+def test_distribution_of_edge_cases_is_exact(tokens: list[int], parents: list[int], rows: list[list[int]]) -> None:
     tree = DraftTree.from_parents([tokens], [parents], [[-float(i) for i in range(len(tokens))]])
     sixteenth_rows = np.array(rows)
-    assert law_by_cells(tree, sixteenth_rows, verify_tree) == right_law(tree, sixteenth_rows)
+    assert distribution_by_cells(tree, sixteenth_rows, verify_tree) == right_distribution(tree, sixteenth_rows)
 
 
 def test_one_coin_a_node_is_shared_by_all_paths_through_it() -> None:
     tree = DraftTree.from_parents([[3, 0, 1, 0, 1, 2]], [[-1, 0, 0, 1, 1, 1]], [[0.0, -1.0, -1.5, -2.0, -2.5, -3.0]])
     rows = np.array([[8, 8, 0, 0]] + [[4, 4, 4, 4]] * 5)
-    law = law_by_cells(tree, rows, verify_tree)
-    assert sum(mass for (accepted, _), mass in law.items() if accepted[:1] == (0,)) == Fraction(1, 2)
+    distribution = distribution_by_cells(tree, rows, verify_tree)
+    assert sum(mass for (accepted, _), mass in distribution.items() if accepted[:1] == (0,)) == Fraction(1, 2)
 
 
 def test_draft_weights_do_not_matter_while_their_order_stays() -> None:
@@ -147,18 +155,18 @@ def test_draft_weights_do_not_matter_while_their_order_stays() -> None:
     assert results[0] == results[1]
 
 
-def test_sibling_order_does_not_matter_to_the_law() -> None:
+def test_sibling_order_does_not_matter_to_the_distribution() -> None:
     rng = np.random.default_rng(4)
     rows = sixteenths(rng, 4, 4)
     tokens, parents = [[0, 1, 2, 3]], [[-1, 0, 0, 0]]
-    laws = []
+    distributions = []
     for weights in ([0.0, -1.0, -2.0, -3.0], [0.0, -3.0, -1.0, -2.0]):
         tree = DraftTree.from_parents(tokens, parents, [weights])
-        laws.append(law_by_cells(tree, rows, verify_tree))
-    assert laws[0] == laws[1]
+        distributions.append(distribution_by_cells(tree, rows, verify_tree))
+    assert distributions[0] == distributions[1]
 
 
-# The law, by draws: the test that rejects a biased rule is the test that ours passes
+# The distribution, by draws: the test that rejects a biased rule is the test that ours passes
 
 
 TARGET = np.array([0.35, 0.25, 0.2, 0.12, 0.08])
@@ -243,7 +251,7 @@ def test_chain_tree_is_the_linear_chain() -> None:
     assert emitted(result, depth + 1) == [tuple(argmax[b, : agreed[b] + 1].tolist()) for b in range(bs)]
 
 
-def test_row_of_a_node_judges_its_children() -> None:
+def test_row_of_a_node_decides_on_its_children() -> None:
     tree = DraftTree.from_parents([[5, 1]], [[-1, 0]], [[0.0, -0.1]])
     result = verify_tree_greedy(tree, compile_retrieve(tree), torch.tensor([[9, 1]]))
     assert contents(result) == ([9, -1], [[0, -1]], [0])

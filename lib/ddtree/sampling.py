@@ -43,7 +43,7 @@ class SamplingParams:
 
 
 class NonFiniteLogitsError(ValueError):
-    """A row of logits holds NaN or +inf, or nothing above -inf, so it is no distribution."""
+    """A row of logits holds NaN or +inf, or nothing above -inf, so it is not a distribution."""
 
     @classmethod
     def at(cls, request: int, node: int) -> NonFiniteLogitsError:
@@ -61,7 +61,7 @@ def target_probs(
     top_p: float | Sequence[float] | Tensor = 1.0,
     min_p: float | Sequence[float] | Tensor = 0.0,
 ) -> Tensor:
-    """The distribution each node's children are judged by, float32, of the shape of `logits` [..., V].
+    """The distribution that accepts each node's children, float32, of the shape of `logits` [..., V].
 
     Each parameter is a number or one value per request, repeated over that request's rows. Order:
     temperature, top-k (exactly k kept, ties to the lower id), top-p on the renormalised rest (a token stays

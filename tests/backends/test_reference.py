@@ -37,7 +37,7 @@ def test_walk_reads_the_rows_of_its_path_alone() -> None:
     assert read == [0, 1, 3]
 
 
-def test_coin_is_the_one_of_the_node_whose_children_are_judged() -> None:
+def test_coin_is_the_one_of_the_node_whose_children_are_checked() -> None:
     half = 0.5 * one_hot(5) + 0.5 * one_hot(3)
     assert walk({0: half, 2: one_hot(1)}, [0.7, 0.0, 0.0, 0.0])[0].path == [0, 2]
     assert walk({0: half, 1: one_hot(1)}, [0.2, 0.9, 0.9, 0.9])[0].path == [0, 1]

@@ -13,7 +13,7 @@ from ddtree.sampling import NonFiniteLogitsError, SamplingParams, step_coins, ta
 from ddtree.tree import DraftTree, build_tree
 from ddtree.verify import VerifyResult, sample_tree, verify_tree, verify_tree_greedy
 from ddtree.workbook.params import KernelParams, ParameterError
-from oracles import emitted, goodness_of_fit, law_by_cells, repeated
+from oracles import distribution_by_cells, emitted, goodness_of_fit, repeated
 from tiny import tiny_drafter, tiny_target
 from torch import Tensor
 from wording import names, tells
@@ -30,11 +30,13 @@ def children_of_root(*children: int, vocab: int) -> DraftTree:
 
 
 def token_after_root(tree: DraftTree, row: list[int], *, parts: int) -> list[Fraction]:
-    """The exact law of the first token, every node's row being `row` in 1/parts."""
-    law = [Fraction(0)] * len(row)
-    for (accepted, final), mass in law_by_cells(tree, np.array([row] * tree.width), verify_tree, parts=parts).items():
-        law[(*accepted, final)[0]] += mass
-    return law
+    """The exact distribution of the first token, every node's row being `row` in 1/parts."""
+    distribution = [Fraction(0)] * len(row)
+    for (accepted, final), mass in distribution_by_cells(
+        tree, np.array([row] * tree.width), verify_tree, parts=parts
+    ).items():
+        distribution[(*accepted, final)[0]] += mass
+    return distribution
 
 
 def fractions(row: list[int], parts: int) -> list[Fraction]:
@@ -44,7 +46,7 @@ def fractions(row: list[int], parts: int) -> list[Fraction]:
 @pytest.mark.parametrize(
     ("children", "row", "parts"),
     [
-        pytest.param([0], [6, 4], 10, id="a01_argmax_draft_keeps_the_target_law"),
+        pytest.param([0], [6, 4], 10, id="a01_argmax_draft_keeps_the_target_distribution"),
         pytest.param([0, 1], [4, 4, 2], 10, id="a02_tokens_outside_the_drafter_s_top_k_keep_their_share"),
         pytest.param([0], RAMP_PARTS, 10_000, id="a03_greedy_draft_at_temperature_1_is_no_bias"),
         pytest.param([0, 1], [5, 3, 2], 10, id="a05_one_coin_against_running_sums"),
@@ -53,7 +55,7 @@ def fractions(row: list[int], parts: int) -> list[Fraction]:
         pytest.param([0], [35, 40, 25], 100, id="a29_thresholds_are_1"),
     ],
 )
-def test_a_token_after_the_root_has_the_target_s_law(children: list[int], row: list[int], parts: int) -> None:
+def test_a_token_after_the_root_has_the_target_s_distribution(children: list[int], row: list[int], parts: int) -> None:
     tree = children_of_root(*children, vocab=len(row))
     assert token_after_root(tree, row, parts=parts) == fractions(row, parts)
 
@@ -106,18 +108,18 @@ def test_a08_one_call_leaves_nothing_to_the_next(sgl_stand_in: None) -> None:
     assert torch.equal(probs, torch.tensor([0.5, 0.3, 0.2]).expand(1, 2, 3))
 
 
-def test_a09_the_stream_that_serves_requests_gives_the_intended_law() -> None:
+def test_a09_the_stream_that_serves_requests_gives_the_intended_distribution() -> None:
     """131,072 rounds of one request's own coins; the report's shares, drawn as often, are rejected by the same test."""
-    rounds, checked, law = 131_072, 2000, np.array([0.1, 0.6, 0.3])
+    rounds, checked, distribution = 131_072, 2000, np.array([0.1, 0.6, 0.3])
     coins, finals = (drawn.flatten().numpy() for drawn in step_coins([5] * rounds, range(rounds), 1))
     emitted_tokens = np.where(coins < np.float32(0.6), 1, np.where(finals < 0.25, 0, 2))  # the rule for one child
     tree = repeated(children_of_root(1, vocab=3), checked)
-    rows = torch.tensor(law, dtype=torch.float32).expand(checked, 2, 3)
+    rows = torch.tensor(distribution, dtype=torch.float32).expand(checked, 2, 3)
     node_coins = torch.from_numpy(coins[:checked, None].repeat(2, axis=1))
     result = verify_tree(tree, compile_retrieve(tree), rows, node_coins, torch.tensor(finals[:checked]).float())
     assert result.predict.reshape(checked, 2)[:, 0].tolist() == emitted_tokens[:checked].tolist()
-    assert goodness_of_fit(np.bincount(emitted_tokens, minlength=3), law) > 1e-3
-    assert goodness_of_fit(np.array([0.1016, 0.6304, 0.2680]) * rounds, law) < 1e-9
+    assert goodness_of_fit(np.bincount(emitted_tokens, minlength=3), distribution) > 1e-3
+    assert goodness_of_fit(np.array([0.1016, 0.6304, 0.2680]) * rounds, distribution) < 1e-9
 
 
 def test_a10_sampling_does_not_fall_to_the_argmax() -> None:
@@ -259,7 +261,7 @@ def test_a26_narrow_integers_are_named_and_outputs_are_the_op_s(sgl_stand_in: No
     assert (predict.shape, index.shape) == ((2,), (1, 2))
 
 
-def test_a28_row_of_a_node_judges_its_children() -> None:
+def test_a28_row_of_a_node_decides_on_its_children() -> None:
     tree = DraftTree.from_parents([[3, 1]], [[-1, 0]], [[0.0, -0.1]])
     tables = compile_retrieve(tree)
     logits = torch.zeros(1, 2, 10)

@@ -92,9 +92,9 @@ def nearest_tie(
         if 0 < k < len(values):
             top = (values / max(sampling.temperature, 1e-5)).topk(k + 1).values
             distances.append(float(top[-2] - top[-1]))
-        law = filtered64(values.tolist(), sampling.temperature, k, sampling.top_p, sampling.min_p)
-        probs = law.probs
-        distances += [law.margin, *np.abs(probs[tokens].cumsum() - float(coins[row, node]))]
+        distribution = filtered64(values.tolist(), sampling.temperature, k, sampling.top_p, sampling.min_p)
+        probs = distribution.probs
+        distances += [distribution.margin, *np.abs(probs[tokens].cumsum() - float(coins[row, node]))]
     rest = probs.copy()
     rest[tokens] = 0
     if rest.sum() > 0:

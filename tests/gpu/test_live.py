@@ -1,4 +1,4 @@
-"""`generate` on a GPU: few waits for the device a round, and the greedy text of one-by-one decoding."""
+"""`generate` on a GPU: few waits for the device a round, and the greedy text of autoregressive decoding."""
 
 import warnings
 from collections.abc import Sequence

@@ -102,7 +102,7 @@ def test_rows_are_widened_for_two_verify_widths(hooks: Any, monkeypatch: pytest.
     assert hooks.widen_rows(21, server(monkeypatch, None)) == 21
 
 
-def test_a_request_is_judged_by_ddtree_or_by_sglang(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_is_validated_by_ddtree_or_by_sglang(hooks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = SimpleNamespace(return_logprob=True, sampling_params=None)
     server(monkeypatch, "DDTREE")
     assert "logprobs" in hooks.validate_request(lambda *_: None, refused, True)

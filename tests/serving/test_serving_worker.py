@@ -127,19 +127,19 @@ def test_a_tree_narrower_than_the_block_does_not_start(worker_module: Any, monke
 
 def joint(runner: Any, prompt: list[int], temperature: float, tokens: int) -> dict[tuple[int, ...], float]:
     """The exact probability of each continuation."""
-    law = {}
+    distribution = {}
     for text in product(range(toy.VOCAB), repeat=tokens):
         mass = 1.0
         for n, token in enumerate(text):
             ids = torch.tensor([*prompt, *text[:n]])
             logits = runner.logits(runner.key(ids, torch.arange(len(ids))).sum(0))
             mass *= float((logits / temperature).softmax(0)[token])
-        law[text] = mass
-    return law
+        distribution[text] = mass
+    return distribution
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
-def test_sampled_text_follows_the_targets_law(
+def test_sampled_text_follows_the_targets_distribution(
     worker_module: Any, monkeypatch: pytest.MonkeyPatch, temperature: float
 ) -> None:
     """The first token is the prefill's, the next two a round's or two; unseeded requests, one stream each."""
@@ -149,11 +149,11 @@ def test_sampled_text_follows_the_targets_law(
         reqs = [request(prompt, top_k=ALL, temperature=temperature) for _ in range(batch)]
         texts, *_ = served(worker, reqs, list(range(batch)), 3)
         counts.update(tuple(text[:3]) for text in texts)
-    law = joint(worker.model_runner, prompt, temperature, 3)
+    distribution = joint(worker.model_runner, prompt, temperature, 3)
     total = sum(counts.values())
-    likely = [text for text, mass in law.items() if mass * total >= 5]
+    likely = [text for text, mass in distribution.items() if mass * total >= 5]
     found = [counts[text] for text in likely]
-    wanted = [law[text] * total for text in likely]
+    wanted = [distribution[text] * total for text in likely]
     assert len(likely) > 15
     assert chisquare([*found, total - sum(found)], [*wanted, total - sum(wanted)]).pvalue > 1e-3
 

@@ -1,16 +1,16 @@
-"""64 requests that come and go, none of which disturbs another, judged by the model in float32; and what is refused."""
+"""64 requests that come and go, none of which disturbs another, scored by the model in float32; and what is refused."""
 
 from __future__ import annotations
 
 import pytest
 from ddtree.workbook.bench_serving.client import Client, RefusedError
-from judged import Surprise, below_rank, gaps, surprise
+from scored import Surprise, below_rank, gaps, surprise
 from served import NEEDS, PROMPTS, Asked, arriving
 from wording import names
 
 pytestmark = [*NEEDS, pytest.mark.servers("tree")]
 
-NEAR_TIE = 0.5  # nats: the server computes in bf16, the judge in float32
+NEAR_TIE = 0.5  # nats: the server computes in bf16, the scoring in float32
 MOST_SIGMAS = 4.0
 TEMPERATURES = (0.0, 0.6, 1.0, 1.3)
 MIXED = [
@@ -46,7 +46,7 @@ def test_requests_that_come_and_go_get_their_own_texts(servers: dict[str, Client
         assert abs(found.sigmas) < MOST_SIGMAS, temperature
 
 
-def test_the_judge_sees_a_text_of_another_prompt(servers: dict[str, Client]) -> None:
+def test_scoring_sees_a_text_of_another_prompt(servers: dict[str, Client]) -> None:
     """A control: what a disturbed request would look like."""
     ours, others = (arriving(servers["tree"], [MIXED[n]], 0.0)[0] for n in (8, 4))
     assert gaps(MIXED[8].prompt, ours).max() < NEAR_TIE

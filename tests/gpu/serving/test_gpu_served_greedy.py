@@ -44,7 +44,7 @@ def test_tree_parts_from_the_plain_engine_at_near_ties_alone(
     ask: Callable[[Client, list[Asked]], list[list[int]]],
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Up to its first difference a text has the plain engine's own prefix, so the plain engine's row judges it."""
+    """Up to its first difference a text has the plain engine's own prefix, so the plain row is the reference."""
     told = []
     forget(servers["plain"])
     for asked, text in zip(GREEDY, ask(servers["tree"], GREEDY), strict=True):

@@ -1,7 +1,7 @@
-"""A million draws of each backend's own results against the exact law, with rules and laws that the same test rejects.
+"""A million draws of each backend against the exact distribution, with negative controls that the same test rejects.
 
 Power: with 10^6 draws a departure of 1 % of the mass, in whatever direction, is found with a chance of 99 % at level
-1 %; the test prints each law's own figure and fails where it is larger.
+1 %; the test prints each distribution's own figure and fails where it is larger.
 """
 
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def drawn(backend: str, sampling: SamplingParams, rounds: int, *, one_coin: bool
     return Counts(first.cpu().numpy(), second.cpu().numpy())
 
 
-def law(node: int, sampling: SamplingParams) -> np.ndarray:
+def distribution(node: int, sampling: SamplingParams) -> np.ndarray:
     row = logits()[0, node].tolist()
     return filtered64(row, sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p).probs
 
@@ -94,7 +94,7 @@ def test_a_million_draws_fit_the_target(backend: str, sampling: SamplingParams, 
     counts = drawn(backend, sampling, ROUNDS)
     assert counts.first.sum() >= 10**6
     for place, node, seen in (("first", 0, counts.first), ("second", 1, counts.second)):
-        right = law(node, sampling)
+        right = distribution(node, sampling)
         assert seen.sum() > 100_000
         p, found = goodness_of_fit(seen, right), smallest_departure([(float(seen.sum()), right[right > 0])])
         line = f"{place} token, {seen.sum():,} draws: p = {p:.2g}; finds departures of {found:.2%} of the mass"
@@ -102,21 +102,23 @@ def test_a_million_draws_fit_the_target(backend: str, sampling: SamplingParams, 
         print(f"{backend}, {sampling}: {line}")
         assert found <= 0.01, line
         assert p > FITS, line
-        assert goodness_of_fit(seen, with_mass_moved(right, 0.01)) < FAILS, "a law that is 1 % off must be rejected"
+        assert goodness_of_fit(seen, with_mass_moved(right, 0.01)) < FAILS, (
+            "a distribution that is 1 % off must be rejected"
+        )
 
 
 def test_filters_left_out_are_rejected(backend: str) -> None:
     filtered = SAMPLINGS[2]
     counts = drawn(backend, SamplingParams(filtered.temperature), 30)
-    assert goodness_of_fit(counts.first, law(0, filtered)) < FAILS
-    assert goodness_of_fit(counts.first, law(0, SamplingParams(filtered.temperature))) > FITS
+    assert goodness_of_fit(counts.first, distribution(0, filtered)) < FAILS
+    assert goodness_of_fit(counts.first, distribution(0, SamplingParams(filtered.temperature))) > FITS
 
 
 def test_a_temperature_that_is_a_little_off_is_rejected(backend: str) -> None:
     counts = drawn(backend, SamplingParams(0.93), 30)
-    assert goodness_of_fit(counts.first, law(0, SamplingParams(0.9))) < FAILS
+    assert goodness_of_fit(counts.first, distribution(0, SamplingParams(0.9))) < FAILS
 
 
 def test_one_coin_for_both_draws_is_rejected(backend: str) -> None:
     counts = drawn(backend, SAMPLINGS[0], 30, one_coin=True)
-    assert goodness_of_fit(counts.first, law(0, SAMPLINGS[0])) < FAILS
+    assert goodness_of_fit(counts.first, distribution(0, SAMPLINGS[0])) < FAILS

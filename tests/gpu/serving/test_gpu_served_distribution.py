@@ -4,9 +4,9 @@ The first token of a text comes from its prompt, the second and third from walks
 logit of 16 to 32 is rounded to multiples of an eighth, by a verify pass otherwise than by a decode step, and thousands
 of samples would find that (they did, at T = 0.6), whatever the sampling.
 
-Filters are compared one at a time. With two in one request SGLang has two laws itself: its plain engine takes top-p of
-the whole distribution, its speculative verify of what top-k left, as the library does. So there the law is the
-library's own, and the plain engine's samples are a control.
+Filters are compared one at a time. With two in one request SGLang itself differs: its plain engine applies top-p to the
+whole distribution, its speculative verify to what top-k left, as the library does. So there the library's distribution
+is the reference, and the plain engine's samples are a negative control.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import pytest
 from ddtree.sampling import target_probs
 from ddtree.workbook.bench_serving.client import Client
 from ddtree.workbook.exactness.goodness_of_fit import smallest_departure
-from judged import rows_of
 from scipy import stats
+from scored import rows_of
 from served import NEEDS, PROMPTS
 
 pytestmark = [*NEEDS, pytest.mark.servers("tree in float16", "plain in float16")]
@@ -58,9 +58,9 @@ def compared(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> tuple[floa
     large = table.sum(axis=0) >= LEAST
     cells = np.concatenate([table[:, large], table[:, ~large].sum(axis=1, keepdims=True)], axis=1)
     cells = cells[:, cells.sum(axis=0) > 0]
-    # Two samples of n are as telling as one of n/2 against a known law.
-    law = cells.sum(axis=0) / cells.sum()
-    return float(stats.chi2_contingency(cells).pvalue), smallest_departure([(len(ours) / 2, law)])
+    # Two samples of n are as telling as one of n/2 against a known distribution.
+    distribution = cells.sum(axis=0) / cells.sum()
+    return float(stats.chi2_contingency(cells).pvalue), smallest_departure([(len(ours) / 2, distribution)])
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -89,13 +89,13 @@ def test_another_temperature_is_rejected(servers: dict[str, Client]) -> None:
 def test_two_filters_follow_one_another(
     servers: dict[str, Client], record_property: Callable[[str, object], None]
 ) -> None:
-    law = target_probs(rows_of(PROMPTS[1], [0]), **BOTH)[0].cpu()  # [V], of the first token
-    kept = law.nonzero()[:, 0].tolist()
+    distribution = target_probs(rows_of(PROMPTS[1], [0]), **BOTH)[0].cpu()  # [V], of the first token
+    kept = distribution.nonzero()[:, 0].tolist()
     found = {}
     for name in ("tree", "plain"):
         counts = Counter(text[0] for text in texts(servers[f"{name} in float16"], BOTH))
         outside = SAMPLES - sum(counts[token] for token in kept)
-        wanted = [SAMPLES * float(law[token]) for token in kept]
+        wanted = [SAMPLES * float(distribution[token]) for token in kept]
         fit = stats.chisquare([counts[token] for token in kept], [w * (1 - outside / SAMPLES) for w in wanted])
         found[name] = outside, float(fit.pvalue)
     print(f"{len(kept)} tokens are kept; outside them and p: {found}")

@@ -1,4 +1,4 @@
-"""Texts judged by the model in float32: how far each token was from the likeliest, and whether it was likely enough."""
+"""Texts scored by the model in float32: how far each token was from the likeliest, and whether it was likely enough."""
 
 from __future__ import annotations
 
