@@ -10,7 +10,7 @@ from ddtree.retrieve import compile_retrieve
 from ddtree.tree import DraftTree
 from ddtree.workbook.exactness.distributions import FixedTree, exact_distributions
 from loops import for_each
-from oracles import random_lists, right_law, sixteenths
+from oracles import random_lists, right_distribution, sixteenths
 
 
 def by_hand(fixed: FixedTree, parts: np.ndarray) -> tuple[dict, dict, dict]:
@@ -19,7 +19,7 @@ def by_hand(fixed: FixedTree, parts: np.ndarray) -> tuple[dict, dict, dict]:
     first: dict[int, Fraction] = defaultdict(Fraction)
     second: dict[int, dict[int, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
     accepted: dict[int, Fraction] = defaultdict(Fraction)
-    for (prefix, last), mass in right_law(tree, parts).items():
+    for (prefix, last), mass in right_distribution(tree, parts).items():
         text = (*prefix, last)
         first[text[0]] += mass
         accepted[len(prefix)] += mass
