@@ -71,7 +71,6 @@ KINDS = {
     "eager": Kind(ServerSpec("eager", "ddtree", 16, 4, 0), EAGER),
     "plain in float16": Kind(ServerSpec("plain in float16", "plain", None, None, 0), HALF),
     "tree in float16": Kind(ServerSpec("tree in float16", "ddtree", 16, 4, 0), HALF),
-    "tree in float32": Kind(ServerSpec("tree in float32", "ddtree", 16, 4, 0), {"dtype": "float32"}),
 }
 
 
