@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -62,8 +63,7 @@ class ListedRun:
     report: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One entry: lines of text, and what its column is sorted by (empty text: last)."""
 
     lines: tuple[str, ...]
@@ -72,12 +72,12 @@ class Cell:
     status: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A heading and how its cells look: "text", "number", or "parameter"."""
+class Column(NamedTuple):
+    """A heading, how its cells look ("text", "number" or "parameter"), and the cell of a run."""
 
     name: str
     kind: str
+    cell: Callable[[ListedRun], Cell]
 
 
 def write_index(folder: Path) -> Path:
@@ -99,26 +99,24 @@ def write_index(folder: Path) -> Path:
 
 def render_index(name: str, runs: Sequence[ListedRun]) -> str:
     """The page that lists `runs` under the heading `name`."""
-    varied = differing(runs)
-    measured = any(run.key_metrics.acceptance for run in runs)
     columns = [
-        Column("run", "text"),
-        Column("notebook", "text"),
-        Column("status", "text"),
-        Column("result", "number"),
-        *([Column("tokens per round", "number")] if measured else []),
-        *[Column(parameter, "parameter") for parameter in varied],
-        Column("model", "text"),
-        Column("when", "number"),
-        Column("wall time", "number"),
-        Column("machine", "text"),
+        Column("run", "text", lambda run: Cell((run.folder,), run.folder, link=quote(run.report))),
+        Column("notebook", "text", lambda run: _text(run.notebook, run.title)),
+        Column("status", "text", lambda run: Cell(_text(run.reason).lines, run.status, status=run.status)),
+        Column("result", "number", lambda run: Cell(run.key_metrics.lines, _sorted_by(run.key_metrics.sort_by))),
     ]
+    if any(run.key_metrics.acceptance for run in runs):
+        columns.append(Column("tokens per round", "number", _acceptance))
+    columns += [Column(name, "parameter", partial(_parameter, name)) for name in differing(runs)]
+    columns += [
+        Column("model", "text", lambda run: _text(str(run.params.get("model", "")))),
+        Column("when", "number", _when),
+        Column("wall time", "number", _wall_time),
+        Column("machine", "text", lambda run: _text(run.machine)),
+    ]
+    loader = FileSystemLoader(TEMPLATES)
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     return environment.get_template("index/index.html.j2").render(
         csp=CONTENT_SECURITY_POLICY,
@@ -126,7 +124,7 @@ def render_index(name: str, runs: Sequence[ListedRun]) -> str:
         js=Markup((TEMPLATES / "index/index.js").read_text()),
         name=name,
         columns=columns,
-        rows=[_cells(run, varied, measured) for run in runs],
+        rows=[[column.cell(run) for column in columns] for run in runs],
         counts=[(status, number) for status in STATUSES if (number := sum(run.status == status for run in runs))],
     )
 
@@ -168,30 +166,31 @@ def runs_below(root: Path) -> list[ListedRun]:
     return [run for _, run in by_date]
 
 
-def _cells(run: ListedRun, varied: list[str], measured: bool) -> list[Cell]:
-    result = run.key_metrics
-    model = str(run.params.get("model", ""))
-    finished = run.finished
-    when = (finished.strftime("%Y-%m-%d"), finished.strftime("%H:%M UTC")) if finished else ()
-    return [
-        Cell((run.folder,), run.folder, link=quote(run.report)),
-        Cell(tuple(text for text in (run.notebook, run.title) if text), run.notebook),
-        Cell((run.reason,) if run.reason else (), run.status, status=run.status),
-        Cell(result.lines, _sorted_by(result.sort_by)),
-        *([Cell(result.acceptance, _sorted_by(result.best_acceptance))] if measured else []),
-        *[_parameter(run.params.get(name)) for name in varied],
-        Cell((model,) if model else (), model),
-        Cell(when, finished.timestamp() if finished else ""),
-        Cell((duration(run.wall_s),) if run.wall_s is not None else (), _sorted_by(run.wall_s)),
-        Cell((run.machine,) if run.machine else (), run.machine),
-    ]
-
-
 def _sorted_by(number: float | None) -> str | float:
     return "" if number is None else number
 
 
-def _parameter(value: Any) -> Cell:
+def _text(*lines: str) -> Cell:
+    """Sorted by the first line; empty lines are not shown."""
+    return Cell(tuple(line for line in lines if line), lines[0])
+
+
+def _acceptance(run: ListedRun) -> Cell:
+    return Cell(run.key_metrics.acceptance, _sorted_by(run.key_metrics.best_acceptance))
+
+
+def _when(run: ListedRun) -> Cell:
+    if run.finished is None:
+        return Cell((), "")
+    return Cell((f"{run.finished:%Y-%m-%d}", f"{run.finished:%H:%M UTC}"), run.finished.timestamp())
+
+
+def _wall_time(run: ListedRun) -> Cell:
+    return Cell((), "") if run.wall_s is None else Cell((duration(run.wall_s),), run.wall_s)
+
+
+def _parameter(name: str, run: ListedRun) -> Cell:
+    value = run.params.get(name)
     if value is None:
         return Cell((), "")
     text = " ".join(in_short(value, texts=0 if isinstance(value, list) else 1).split())
@@ -209,11 +208,11 @@ def _planned(sweep: Path, root: Path) -> dict[str, ListedRun]:
     except RecordError as error:
         where = path.relative_to(root).as_posix()
         return {where: ListedRun(where, "unreadable", str(error).replace(f"The plan {path}", PLAN_NAME))}
-    folders = {cell_folder(sweep, cell.id).relative_to(root).as_posix(): cell for cell in plan.cells}
-    return {
-        where: ListedRun(where, "unfinished", "planned, not run yet", notebook=plan.notebook, params=cell.params)
-        for where, cell in folders.items()
-    }
+    planned = {}
+    for cell in plan.cells:
+        where = cell_folder(sweep, cell.id).relative_to(root).as_posix()
+        planned[where] = ListedRun(where, "unfinished", "planned, not run yet", plan.notebook, params=cell.params)
+    return planned
 
 
 def _listed(folder: Path, root: Path) -> ListedRun:
@@ -231,24 +230,21 @@ def _listed(folder: Path, root: Path) -> ListedRun:
     records = read_records(folder, executed)
     start, result = records.start, records.result
     status, reason = _status(executed, records, noted, [*problems, *records.problems])
-    listed = ListedRun(
+    report = folder / REPORT_NAME
+    ended = (executed.ended or executed.started) if executed else None
+    return ListedRun(
         folder=folder.relative_to(root).as_posix(),
         status=status,
         reason=reason,
-        report=(folder / REPORT_NAME).relative_to(root).as_posix() if (folder / REPORT_NAME).is_file() else "",
+        notebook=start.notebook if start else executed.origin if executed else "",
+        title=executed.title if executed else "",
+        params=start.params if start else {},
+        key_metrics=key_metrics_of(result) if result else KeyMetrics(),
+        finished=result.finished_utc if result else ended or (start.moment if start else None),
+        machine=start.environment.name if start else "",
+        wall_s=result.wall_s if result else executed.seconds if executed else None,
+        report=report.relative_to(root).as_posix() if report.is_file() else "",
     )
-    if executed:
-        finished = executed.ended or executed.started
-        listed = replace(
-            listed, notebook=executed.origin, title=executed.title, finished=finished, wall_s=executed.seconds
-        )
-    if start:
-        machine = start.environment.name
-        listed = replace(listed, notebook=start.notebook, params=start.params, machine=machine)
-        listed = replace(listed, finished=listed.finished or start.moment)
-    if result:
-        listed = replace(listed, finished=result.finished_utc, wall_s=result.wall_s, key_metrics=key_metrics_of(result))
-    return listed
 
 
 def _status(
