@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
@@ -64,20 +63,14 @@ class ListedRun:
 
 
 class Cell(NamedTuple):
-    """One entry: lines of text, and what its column is sorted by (empty text: last)."""
+    """One entry: its column, how that looks ("text", "number" or "parameter"), lines, what sorts it (None: last)."""
 
+    column: str
+    kind: str
     lines: tuple[str, ...]
-    sort_by: str | float
+    sort_by: str | float | None
     link: str = ""
     status: str = ""
-
-
-class Column(NamedTuple):
-    """A heading, how its cells look ("text", "number" or "parameter"), and the cell of a run."""
-
-    name: str
-    kind: str
-    cell: Callable[[ListedRun], Cell]
 
 
 def write_index(folder: Path) -> Path:
@@ -99,21 +92,8 @@ def write_index(folder: Path) -> Path:
 
 def render_index(name: str, runs: Sequence[ListedRun]) -> str:
     """The page that lists `runs` under the heading `name`."""
-    columns = [
-        Column("run", "text", lambda run: Cell((run.folder,), run.folder, link=quote(run.report))),
-        Column("notebook", "text", lambda run: _text(run.notebook, run.title)),
-        Column("status", "text", lambda run: Cell(_text(run.reason).lines, run.status, status=run.status)),
-        Column("result", "number", lambda run: Cell(run.key_metrics.lines, _sorted_by(run.key_metrics.sort_by))),
-    ]
-    if any(run.key_metrics.acceptance for run in runs):
-        columns.append(Column("tokens per round", "number", _acceptance))
-    columns += [Column(name, "parameter", partial(_parameter, name)) for name in differing(runs)]
-    columns += [
-        Column("model", "text", lambda run: _text(str(run.params.get("model", "")))),
-        Column("when", "number", _when),
-        Column("wall time", "number", _wall_time),
-        Column("machine", "text", lambda run: _text(run.machine)),
-    ]
+    varied = differing(runs)
+    measured = any(run.key_metrics.acceptance for run in runs)
     loader = FileSystemLoader(TEMPLATES)
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -123,8 +103,7 @@ def render_index(name: str, runs: Sequence[ListedRun]) -> str:
         css=Markup((TEMPLATES / "report/report.css").read_text() + (TEMPLATES / "index/index.css").read_text()),
         js=Markup((TEMPLATES / "index/index.js").read_text()),
         name=name,
-        columns=columns,
-        rows=[[column.cell(run) for column in columns] for run in runs],
+        rows=[_cells(run, varied, measured) for run in runs],
         counts=[(status, number) for status in STATUSES if (number := sum(run.status == status for run in runs))],
     )
 
@@ -166,38 +145,37 @@ def runs_below(root: Path) -> list[ListedRun]:
     return [run for _, run in by_date]
 
 
-def _sorted_by(number: float | None) -> str | float:
-    return "" if number is None else number
+def _cells(run: ListedRun, varied: Sequence[str], measured: bool) -> list[Cell]:
+    """One row, whose cells have the same columns for each run."""
+
+    def text(column: str, *lines: str) -> Cell:
+        return Cell(column, "text", tuple(line for line in lines if line), lines[0])
+
+    metrics, finished = run.key_metrics, run.finished
+    when = (f"{finished:%Y-%m-%d}", f"{finished:%H:%M UTC}") if finished else ()
+    took = (duration(run.wall_s),) if run.wall_s is not None else ()
+    return [
+        Cell("run", "text", (run.folder,), run.folder, link=quote(run.report)),
+        text("notebook", run.notebook, run.title),
+        Cell("status", "text", (run.reason,) if run.reason else (), run.status, status=run.status),
+        Cell("result", "number", metrics.lines, metrics.sort_by),
+        *([Cell("tokens per round", "number", metrics.acceptance, metrics.best_acceptance)] if measured else []),
+        *[_parameter(name, run.params.get(name)) for name in varied],
+        text("model", str(run.params.get("model", ""))),
+        Cell("when", "number", when, finished.timestamp() if finished else None),
+        Cell("wall time", "number", took, run.wall_s),
+        text("machine", run.machine),
+    ]
 
 
-def _text(*lines: str) -> Cell:
-    """Sorted by the first line; empty lines are not shown."""
-    return Cell(tuple(line for line in lines if line), lines[0])
-
-
-def _acceptance(run: ListedRun) -> Cell:
-    return Cell(run.key_metrics.acceptance, _sorted_by(run.key_metrics.best_acceptance))
-
-
-def _when(run: ListedRun) -> Cell:
-    if run.finished is None:
-        return Cell((), "")
-    return Cell((f"{run.finished:%Y-%m-%d}", f"{run.finished:%H:%M UTC}"), run.finished.timestamp())
-
-
-def _wall_time(run: ListedRun) -> Cell:
-    return Cell((), "") if run.wall_s is None else Cell((duration(run.wall_s),), run.wall_s)
-
-
-def _parameter(name: str, run: ListedRun) -> Cell:
-    value = run.params.get(name)
+def _parameter(name: str, value: Any) -> Cell:
     if value is None:
-        return Cell((), "")
+        return Cell(name, "parameter", (), None)
     text = " ".join(in_short(value, texts=0 if isinstance(value, list) else 1).split())
     text = text if len(text) <= LONGEST_PARAMETER else f"{text[: LONGEST_PARAMETER - 1]}…"
     single = value[0] if isinstance(value, list) and len(value) == 1 else value
     number = isinstance(single, int | float) and not isinstance(single, bool)
-    return Cell((text,), single if number else text)
+    return Cell(name, "parameter", (text,), single if number else text)
 
 
 def _planned(sweep: Path, root: Path) -> dict[str, ListedRun]:

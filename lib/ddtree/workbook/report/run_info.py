@@ -146,10 +146,9 @@ class NotebookError(ValueError):
 class ExecutedNotebook:
     """A notebook with its outputs, and what they and papermill's metadata say of the run.
 
-    `title` is the first heading of the first level, "" without one. `origin` is the name of the notebook that papermill
-    executed; `started`, `ended` and `seconds` are papermill's, None for a notebook run otherwise. `failure` is "" for a
-    run that did not fail; `failure_shown` says whether a cell shows the error.
-    `cells_run` of the `cells` that hold code were executed.
+    `title` is the first heading of the first level, "" without one; `origin` the name of the notebook that papermill
+    executed. `started`, `ended` and `seconds` are papermill's, None for a notebook run otherwise. `failure` is "" for a
+    run that did not fail; `failure_shown` says whether a cell shows it. `cells_run` of `cells` code cells ran.
     """
 
     node: NotebookNode
@@ -311,28 +310,29 @@ def _facts_line(executed: ExecutedNotebook, records: RunRecords) -> list[str]:
     finished = result.finished_utc if result else executed.ended or executed.started
     seconds = result.wall_s if result else executed.seconds
     facts = [finished.strftime("%-d %B %Y, %H:%M UTC")] if finished else []
-    if seconds:
-        facts.append(f"took {duration(seconds)}")
+    facts += [f"took {duration(seconds)}"] if seconds else []
     if start:
-        facts.append(start.environment.name)
-        facts += [f"seed {start.seed}"] if start.seed is not None else []
-        facts += [f"revision {start.revision}"] if start.revision else []
         packages = start.environment.packages
-        facts.append(", ".join(f"{name} {packages[name]}" for name in VERSIONS_ON_TOP if packages.get(name)))
+        facts += [
+            start.environment.name,
+            f"seed {start.seed}" if start.seed is not None else "",
+            f"revision {start.revision}" if start.revision else "",
+            ", ".join(f"{name} {packages[name]}" for name in VERSIONS_ON_TOP if packages.get(name)),
+        ]
     return [fact for fact in facts if fact]
 
 
 def _machine_rows(start: RunStart, result: RunRecord | None) -> list[Row]:
     machine = start.environment
     peak = result.peak_rss_mib if result else None
-    rows = [
-        Row("CPU", f"{machine.cpu}, {machine.physical_cores or 'unknown'} physical cores"),
-        Row("memory", f"{machine.memory_gib} GiB"),
-        Row("GPU", machine.gpu or "not used"),
-        Row("torch threads", str(machine.torch_threads or "torch was not loaded")),
-        Row("peak memory", "unknown" if peak is None else f"{peak} MiB"),
-        Row("platform", machine.platform),
-        Row("revision", start.git_revision or "not in a git repository"),
-        Row("python", machine.python),
-    ]
-    return rows + [Row(name, version) for name, version in machine.packages.items() if version]
+    facts = {
+        "CPU": f"{machine.cpu}, {machine.physical_cores or 'unknown'} physical cores",
+        "memory": f"{machine.memory_gib} GiB",
+        "GPU": machine.gpu or "not used",
+        "torch threads": str(machine.torch_threads or "torch was not loaded"),
+        "peak memory": "unknown" if peak is None else f"{peak} MiB",
+        "platform": machine.platform,
+        "revision": start.git_revision or "not in a git repository",
+        "python": machine.python,
+    }
+    return [Row(name, value) for name, value in (facts | machine.packages).items() if value]
