@@ -4,7 +4,6 @@ A function named `check_*` turns facts into results, so tests can give it the fa
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import shutil
@@ -58,7 +57,8 @@ def run_checks(executable: str) -> list[Check]:
         *_needing_torch(),
         check_memory(float(psutil.virtual_memory().available) / 2**30),
         check_outputs(root / "outputs", "outputs/"),
-        *_needing_jupyter(pip),
+        # Where Jupyter is not installed, the result of the extra `notebooks` says so.
+        *(_needing_jupyter(pip) if "jupyter-client" in installed else ()),
         check_browser(),
         check_sweeps(pins, installed, pip),
         check_serving(pins, installed, pip),
@@ -88,9 +88,10 @@ def _needing_torch() -> Iterator[Check]:
 
 
 def _needing_jupyter(pip: str) -> Iterator[Check]:
-    """Nothing without Jupyter: the extra `notebooks`, which brings it, has a result of its own."""
-    with contextlib.suppress(ImportError):
+    try:
         yield check_kernelspec(*this_kernelspec(), sys.executable, pip)
+    except ImportError as error:
+        yield Check("kernel", "missing", f"Jupyter cannot be loaded: {error}", "fix the packages first")
 
 
 def usable(results: Sequence[Check]) -> bool:
