@@ -1,10 +1,13 @@
 """Without the extras `notebooks` and `sweeps` a command that needs one names it, and the others work."""
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
-from ddtree.workbook.cli import RUN_FAILED, app
+from ddtree.workbook import cli
+from ddtree.workbook.cli import EXTRAS, RUN_FAILED, app
+from ddtree.workbook.paths import project_root
 from typer.testing import CliRunner, Result
 
 # The first modules that a command imports which need an extra.
@@ -17,6 +20,10 @@ def ddtree(*arguments: str) -> Result:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small project, and of the package what pyproject.toml says now: an editable install keeps what it said then."""
+    tables = tomllib.loads((project_root() / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lines = [f'{line}; extra == "{extra}"' for extra in EXTRAS for line in tables[extra]]
+    monkeypatch.setattr(cli, "requires", lambda package: lines)
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "ddtree"\n')
     (tmp_path / "notebooks").mkdir()
     for name in ("01_tree", "03_live"):
