@@ -7,35 +7,68 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
-from importlib.metadata import version
+from importlib.metadata import requires, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from typer.core import TyperGroup
 
 from ddtree.workbook.params import PARAMS, NotebookParams, ParameterError
 from ddtree.workbook.params_validation import YamlError, load_mapping, parse_value
 from ddtree.workbook.paths import ProjectRootError, project_root, resolve
+from ddtree.workbook.records import EXECUTED_NAME, REPORT_NAME, RecordError
+from ddtree.workbook.report.pdf import PdfError, find_browser, print_pdf
+from ddtree.workbook.sweep.grid import Plan, SweepFileError, cell_folder, plan_of, read_grid
 
 if TYPE_CHECKING:
-    from ddtree.workbook.sweep.executor import Ending, Jobs
-    from ddtree.workbook.sweep.grid import Cell, Plan
+    from ddtree.workbook.sweep.executor import Jobs
 
 SWEEPS = "outputs/sweeps"
 RUN_FAILED = 1
 BAD_PARAMETERS = 2
+EXTRAS = ("notebooks", "sweeps")  # those of pyproject.toml without which some commands cannot run
+PACKAGE_NAMES = {"bs4": "beautifulsoup4"}  # by module, where the names differ
 EXIT_CODES = """\b
 Exit codes, of every command:
   0  all went well
-  1  the work was started and failed, or (doctor) something needed is missing
+  1  the work was started and failed, or something that it needs is missing
   2  a parameter or argument is wrong; nothing was started"""
 
+
+def stop(message: str, code: int) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(code)
+
+
+class Commands(TyperGroup):
+    """The commands. One that needs a package which is not installed, but comes with an extra, stops with a sentence."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            package, extra = _origin_of((error.name or "").partition(".")[0])
+            if not extra:
+                raise
+            command = f'{sys.executable} -m pip install "ddtree[{extra}]"'
+            needs = f"`ddtree {ctx.invoked_subcommand}` needs {package}, which is not installed"
+            stop(f"{needs}; it comes with the extra {extra}: {command}", RUN_FAILED)
+
+
+def _origin_of(module: str) -> tuple[str, str]:
+    """The package of `module` and the extra of EXTRAS that installs it, "" if none does."""
+    package = canonicalize_name(PACKAGE_NAMES.get(module, module))
+    lines = [line for line in map(Requirement, requires("ddtree") or ()) if canonicalize_name(line.name) == package]
+    brought = (name for name in EXTRAS for line in lines if line.marker and line.marker.evaluate({"extra": name}))
+    return package, next(brought, "")
+
+
 app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
 
 
@@ -72,11 +105,6 @@ def shown(path: Path) -> str:
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
-def stop(message: str, code: int) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(code)
-
-
 @app.command(
     epilog=help_end(
         "ddtree doctor",
@@ -91,12 +119,7 @@ def doctor(
     Each line is ok, a warning (the workbook runs without it, and the line tells what does not), or missing (the
     workbook on a CPU needs it); the line below begins with > and tells what fixes it. Nothing is changed.
     """
-    from ddtree.workbook.doctor.machine_checks import (  # loads Jupyter, and torch later
-        as_json,
-        as_text,
-        run_checks,
-        usable,
-    )
+    from ddtree.workbook.doctor.machine_checks import as_json, as_text, run_checks, usable
 
     try:
         results = run_checks(shown(Path(sys.executable)))
@@ -160,28 +183,31 @@ def run(
     The folder of results gets executed.ipynb, result.json and report.html; the report is also built when
     the run fails.
     """
+    profile = file.stem if file else "default"
     try:
         path = _find_notebook(notebook)
-        profile = file.stem if file else "default"
-        params, out_dir = _parameters(path.stem, file, parameter or [], out, profile)
+        params = _parameters(path.stem, file, parameter or [], out, profile)
+        out_dir = resolve(params.out_dir)
     except (ParameterError, YamlError, ProjectRootError, typer.BadParameter) as error:
         stop(str(error), BAD_PARAMETERS)
 
-    from ddtree.workbook.records import RecordError
     from ddtree.workbook.runner import run_notebook  # loads Jupyter
 
     typer.echo(f"Running {path.stem} ({profile}) in {shown(out_dir)}", err=True)
     try:
         outcome = run_notebook(path, params, out_dir)
-    except RecordError as error:
-        stop(str(error), RUN_FAILED)
     except OSError as error:
-        stop(f"The folder {out_dir} cannot be used: {error.strerror or error}.", RUN_FAILED)
+        _stop_for_folder(out_dir, error)
     absent = "none: the run did not get that far" if outcome.failure else "none: the notebook wrote none"
     for label, made in (("notebook", outcome.executed), ("result", outcome.result), ("report", outcome.report)):
         typer.echo(f"{label:<9} {shown(made) if made.is_file() else absent}")
     if outcome.failure:
         stop(f"The run of {path.stem} failed: {outcome.failure}.", RUN_FAILED)
+
+
+def _stop_for_folder(folder: Path, error: OSError) -> NoReturn:
+    known = isinstance(error, RecordError)
+    stop(str(error) if known else f"The folder {folder} cannot be used: {error.strerror or error}.", RUN_FAILED)
 
 
 def _find_notebook(name: str) -> Path:
@@ -198,27 +224,22 @@ def _find_notebook(name: str) -> Path:
     raise typer.BadParameter(f"There is no notebook {name}; {hint}")
 
 
-def _parameters(
-    stem: str, file: Path | None, assignments: list[str], out: Path | None, profile: str
-) -> tuple[NotebookParams, Path]:
+def _parameters(stem: str, file: Path | None, assignments: list[str], out: Path | None, profile: str) -> NotebookParams:
     if stem not in PARAMS:
         raise typer.BadParameter(
             f"The notebook {stem} has no checked parameters; `ddtree run` knows {', '.join(PARAMS)}."
         )
     values = load_mapping(file) if file else {}
-    values |= dict(_assignment(text) for text in assignments)
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise typer.BadParameter(f"-p {text} is not an assignment; name=value is needed, as in -p budget=32.")
+        values[name] = parse_value(name, value)
     if out is not None:
         values["out_dir"] = shown(out.absolute())
     values.setdefault("out_dir", f"outputs/{re.sub(r'^[0-9]+_', '', stem)}-{profile}")
-    params = PARAMS[stem].from_mapping(values)
-    return params, resolve(params.out_dir)
-
-
-def _assignment(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise typer.BadParameter(f"-p {text} is not an assignment; name=value is needed, as in -p budget=32.")
-    return name.strip(), parse_value(name.strip(), value)
+    return PARAMS[stem].from_mapping(values)
 
 
 @app.command(
@@ -248,8 +269,6 @@ def sweep(
     continues a sweep that was stopped, retries failed cells and adds cells that are new in the grid.
     Results are in outputs/sweeps/NAME/cells, the summary in outputs/sweeps/NAME/summary/report.html.
     """
-    from ddtree.workbook.sweep.grid import SweepFileError, plan_of, read_grid
-
     try:
         grid = read_grid(file)
         folder = resolve(SWEEPS) / file.stem
@@ -258,40 +277,36 @@ def sweep(
     plan = plan_of(grid, file=shown(file), folder=folder)
     if not resolve(f"notebooks/{plan.notebook}.ipynb").is_file():
         stop(f"{file}: there is no notebook notebooks/{plan.notebook}.ipynb; nothing was started.", BAD_PARAMETERS)
+    if find_spec("snakemake") is None:  # it runs as a program, which would say so too late
+        raise ModuleNotFoundError(name="snakemake")
 
-    from ddtree.workbook.sweep.executor import ExecutorError
+    from ddtree.workbook.sweep.executor import LOCAL, ExecutorError, local_jobs, remote_jobs  # loads Jupyter
 
     try:
-        if dry:
-            _dry_run(plan, folder, jobs, executor, profile)
+        if executor in (None, LOCAL) and profile is None:
+            how = local_jobs(jobs or 1, plan.cells)
         else:
-            _run(plan, folder, _jobs(plan.cells, jobs, executor, profile), summary)
+            how = remote_jobs(executor, profile, jobs)
     except ExecutorError as error:
         stop(str(error), BAD_PARAMETERS)
+    if dry:
+        _dry_run(plan, folder, how)
+    else:
+        _run(plan, folder, how, summary)
 
 
-def _jobs(cells: list[Cell], count: int | None, executor: str | None, profile: str | None) -> Jobs:
-    from ddtree.workbook.sweep.executor import LOCAL, local_jobs, remote_jobs
-
-    if executor in (None, LOCAL) and profile is None:
-        return local_jobs(count or 1, cells)
-    return remote_jobs(executor, profile, count)
-
-
-def _dry_run(plan: Plan, folder: Path, count: int | None, executor: str | None, profile: str | None) -> None:
+def _dry_run(plan: Plan, folder: Path, jobs: Jobs) -> None:
     """Show the plan; Snakemake checks the unfinished cells in an empty temporary folder, so no file is left behind."""
     from ddtree.workbook.sweep.executor import Tally, dry_run
-    from ddtree.workbook.sweep.grid import Plan
 
     todo = Tally(plan, folder).todo
     for cell in plan.cells:
         typer.echo(f"{'run ' if cell.id in todo else 'done'}  {cell.id}")
     _say_start(plan, folder, len(todo))
-    left = [cell for cell in plan.cells if cell.id in todo]
-    jobs = _jobs(left, count, executor, profile)
-    if not left:
+    if not todo:
         return
     with tempfile.TemporaryDirectory(prefix="ddtree-") as empty:
+        left = [cell for cell in plan.cells if cell.id in todo]
         Plan(plan.file, plan.notebook, plan.axes, left).write(Path(empty))
         possible, words = dry_run(Path(empty), jobs)
     if not jobs.local or not possible:
@@ -301,9 +316,9 @@ def _dry_run(plan: Plan, folder: Path, count: int | None, executor: str | None, 
 
 
 def _run(plan: Plan, folder: Path, jobs: Jobs, with_summary: bool) -> None:
-    from ddtree.workbook.records import RecordError
-    from ddtree.workbook.sweep.executor import BusyError, Engine, Tally
+    from ddtree.workbook.sweep.executor import SNAKEMAKE_LOG, BusyError, Engine, Tally, summarise, summary_notebook
 
+    summary_failure = ""
     try:
         with Engine(plan, folder) as engine:
             plan.write(folder)
@@ -313,38 +328,17 @@ def _run(plan: Plan, folder: Path, jobs: Jobs, with_summary: bool) -> None:
                 typer.echo(jobs.note)
             ending = engine.run(jobs)
             done = len(plan.cells) - len(ending.failures) - len(ending.waiting)
-            summary_failure = _summarise(folder) if with_summary and done and not ending.stopped else ""
-    except (BusyError, RecordError) as error:
+            if with_summary and done and not ending.stopped and (notebook := summary_notebook()):
+                outcome = summarise(notebook, folder)
+                typer.echo(f"summary  {shown(outcome.report)}")
+                summary_failure = outcome.failure
+    except BusyError as error:
         stop(str(error), RUN_FAILED)
     except OSError as error:
-        stop(f"The folder {folder} cannot be used: {error.strerror or error}.", RUN_FAILED)
-    _say_ending(plan, folder, ending, summary_failure)
-
-
-def _summarise(folder: Path) -> str:
-    """Why the summary failed; "" if it did not, or if the project has no notebook for it."""
-    from ddtree.workbook.sweep.executor import summarise, summary_notebook  # loads Jupyter
-
-    notebook = summary_notebook()
-    if notebook is None:
-        return ""
-    outcome = summarise(notebook, folder)
-    typer.echo(f"summary  {shown(outcome.report)}")
-    return outcome.failure
-
-
-def _say_start(plan: Plan, folder: Path, todo: int) -> None:
-    done = len(plan.cells) - todo
-    typer.echo(f"{_cells(plan)}: {done} done, {todo} to run, in {shown(folder)}")
-
-
-def _say_ending(plan: Plan, folder: Path, ending: Ending, summary_failure: str) -> None:
-    from ddtree.workbook.sweep.executor import SNAKEMAKE_LOG
-    from ddtree.workbook.sweep.grid import cell_folder
-
+        _stop_for_folder(folder, error)
     for cell_id, reason in ending.failures.items():
         typer.echo(f"failed   {shown(cell_folder(folder, cell_id))}: {reason}", err=True)
-    counts = [f"{len(plan.cells) - len(ending.failures) - len(ending.waiting)} done"]
+    counts = [f"{done} done"]
     counts += [f"{len(ending.failures)} failed"] if ending.failures else []
     counts += [f"{len(ending.waiting)} to run"] if ending.waiting else []
     typer.echo(f"{_cells(plan)}: {', '.join(counts)}, in {shown(folder)}")
@@ -355,9 +349,13 @@ def _say_ending(plan: Plan, folder: Path, ending: Ending, summary_failure: str) 
     if summary_failure:
         typer.echo(f"The summary failed: {summary_failure}.", err=True)
     if ending.failures:
-        stop("The same command tries the failed cells again.", RUN_FAILED)
-    if summary_failure:
+        typer.echo("The same command tries the failed cells again.", err=True)
+    if summary_failure or ending.failures:
         raise typer.Exit(RUN_FAILED)
+
+
+def _say_start(plan: Plan, folder: Path, todo: int) -> None:
+    typer.echo(f"{_cells(plan)}: {len(plan.cells) - todo} done, {todo} to run, in {shown(folder)}")
 
 
 def _cells(plan: Plan) -> str:
@@ -388,58 +386,31 @@ def report(
         stop("--index makes a page to search, which has no PDF; ask for the PDF of a run.", BAD_PARAMETERS)
     if browser and not pdf:
         stop("--browser names the program that prints a PDF, so it needs --pdf.", BAD_PARAMETERS)
-    make = _index if index else _printer(browser) if pdf else _report
-    problems = [problem for folder in folders if (problem := _attempt(make, folder))]
-    if problems:
-        stop("\n".join(problems), RUN_FAILED)
-
-
-def _attempt(make: Callable[[Path], list[Path]], folder: Path) -> str:
-    """Print what `make` wrote for `folder`; why it failed, "" when it did not."""
-    from ddtree.workbook.records import RecordError
-    from ddtree.workbook.report.index import NoRunsError
-    from ddtree.workbook.report.pdf import PdfError
-    from ddtree.workbook.report.run_info import NotebookError
-
-    try:
-        for path in make(folder):
-            typer.echo(shown(path))
-    except (NotebookError, RecordError, NoRunsError, PdfError) as error:
-        return str(error)
-    return ""
-
-
-def _report(folder: Path) -> list[Path]:
-    from ddtree.workbook.records import EXECUTED_NAME, REPORT_NAME
     from ddtree.workbook.report.html import export
-    from ddtree.workbook.report.index import runs_below
+    from ddtree.workbook.report.index import NoRunsError, runs_below, write_index
     from ddtree.workbook.report.run_info import NotebookError
 
-    executed = folder / EXECUTED_NAME
-    if folder.is_dir() and not executed.is_file() and (below := len(runs_below(folder))):
-        raise NotebookError(
-            f"{folder} has no {EXECUTED_NAME}, but there are {below} run(s) in or below it; "
-            f"`ddtree report --index {folder}` lists them."
-        )
-    return [export(executed, folder / REPORT_NAME)]
-
-
-def _index(folder: Path) -> list[Path]:
-    from ddtree.workbook.report.index import write_index
-
-    return [write_index(folder)]
-
-
-def _printer(browser: str | None) -> Callable[[Path], list[Path]]:
-    from ddtree.workbook.report.pdf import PdfError, find_browser, print_pdf
-
     try:
-        program = find_browser(browser)
+        program = find_browser(browser) if pdf else ""
     except PdfError as error:
         stop(str(error), RUN_FAILED)
-
-    def make(folder: Path) -> list[Path]:
-        (html,) = _report(folder)
-        return [html, print_pdf(html, html.with_suffix(".pdf"), program)]
-
-    return make
+    problems = []
+    for folder in folders:
+        try:
+            if index:
+                typer.echo(shown(write_index(folder)))
+                continue
+            executed = folder / EXECUTED_NAME
+            if not executed.is_file() and (below := len(runs_below(folder))):
+                raise NotebookError(
+                    f"{folder} has no {EXECUTED_NAME}, but there are {below} run(s) in or below it; "
+                    f"`ddtree report --index {folder}` lists them."
+                )
+            html = export(executed, folder / REPORT_NAME)
+            typer.echo(shown(html))
+            if pdf:
+                typer.echo(shown(print_pdf(html, html.with_suffix(".pdf"), program)))
+        except (NotebookError, RecordError, NoRunsError, PdfError) as error:
+            problems.append(str(error))
+    if problems:
+        stop("\n".join(problems), RUN_FAILED)

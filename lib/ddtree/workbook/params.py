@@ -2,6 +2,7 @@
 
 All problems are reported at once, a sentence for each."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -19,39 +20,29 @@ from ddtree.workbook.params_validation import (
 )
 
 
-def each_once(what: str) -> AfterValidator:
-    """A validator that refuses a list with repeated values; `what` names one value."""
-
-    def check(values: list[Any]) -> list[Any]:
-        if len(set(values)) != len(values):
-            raise ValueError(f"every {what} may occur only once")
-        return values
-
-    return AfterValidator(check)
+def _each_once(values: list[Any]) -> list[Any]:
+    if len(set(values)) != len(values):
+        raise ValueError("every entry may occur only once")
+    return values
 
 
 Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 Temperature = Annotated[float, Field(ge=0, le=10)]
+PositiveTemperature = Annotated[float, Field(gt=0, le=10)]
 Budget = Annotated[int, Field(ge=0, le=1024)]
 Count = Annotated[int, Field(ge=1, le=1024)]
-OutDir = Annotated[Text, Field(description="results folder, relative to the project root")]
+EachOnce = AfterValidator(_each_once)
 
-Prompt = Annotated[Text, Field(description="message that the model answers")]
+OutDir = Annotated[Text, Field(description="results folder, relative to the project root")]
+Prompts = Annotated[list[Text], Field(min_length=1, description="messages that the model answers")]
 Temperatures = Annotated[
     list[Temperature],
     Field(min_length=1, description="sampling temperatures measured, all different; 0 is greedy"),
-    each_once("temperature"),
-]
-SkipTokens = Annotated[int, Field(ge=0, le=512, description="tokens generated before the tree that is shown")]
-TreeBudget = Annotated[Budget, Field(description="tree nodes, root excluded; 0 drafts nothing")]
-ChosenBudget = Annotated[
-    Budget | Literal["auto"],
-    Field(description='tree nodes, root excluded; 0 drafts nothing, "auto" chooses in each round'),
+    EachOnce,
 ]
 TopkCap = Annotated[Count, Field(description="largest number of children of one node")]
-TargetTemperature = Annotated[Temperature, Field(description="sampling temperature of the target; 0 is greedy")]
 DraftTemperature = Annotated[
-    Annotated[float, Field(gt=0, le=10)] | Literal["match"],
+    PositiveTemperature | Literal["match"],
     Field(description='temperature of the drafter when the tree is built; "match" is the request\'s own'),
 ]
 TopK = Annotated[int, Field(ge=0, le=1_000_000, description="tokens kept by top-k; 0 is off")]
@@ -67,8 +58,8 @@ Backend = Annotated[
 class ParameterError(ValueError):
     """One or more parameters are wrong; the message has one sentence for each problem."""
 
-    def __init__(self, notebook: str, problems: list[str]) -> None:
-        self.problems = problems
+    def __init__(self, notebook: str, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
         super().__init__("\n".join([f"{notebook}: {len(problems)} wrong parameter(s).", *problems]))
 
 
@@ -89,15 +80,22 @@ class NotebookParams(BaseModel):
         whose injected value the cell of defaults has overwritten.
         Raises ParameterError with every problem at once.
         """
-        values = candidates(namespace, known=set(cls.model_fields))
+        known = set(cls.model_fields)
+        values = candidates(namespace, known=known)
         missing = [missing_problem(name, cls.schema_of(name)) for name in cls.model_fields if name not in values]
-        lost = overwritten(namespace, known=set(cls.model_fields))
-        return cls._validated(values, [*missing, *([overwritten_problem(lost)] if lost else [])])
+        lost = overwritten(namespace, known=known)
+        return cls.from_mapping(values, [*missing, *([overwritten_problem(lost)] if lost else [])])
 
     @classmethod
-    def from_mapping(cls, values: dict[str, Any]) -> Self:
-        """Defaults overridden by `values`. Raises ParameterError with every problem at once."""
-        return cls._validated(values, [])
+    def from_mapping(cls, values: dict[str, Any], problems: Sequence[str] = ()) -> Self:
+        """Defaults overridden by `values`. Raises ParameterError with every problem at once, `problems` first."""
+        try:
+            model = cls.model_validate(values)
+        except ValidationError as error:
+            problems = [*problems, *problems_of(error, cls.model_json_schema()["properties"])]
+        if problems:
+            raise ParameterError(cls.__name__, problems)
+        return model
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> Self:
@@ -122,17 +120,6 @@ class NotebookParams(BaseModel):
         """Only str, int, float, list and dict: papermill turns numpy scalars and tuples into text."""
         return self.model_dump(mode="json")
 
-    @classmethod
-    def _validated(cls, values: dict[str, Any], problems: list[str]) -> Self:
-        model = None
-        try:
-            model = cls.model_validate(values)
-        except ValidationError as error:
-            problems = problems + problems_of(error, cls.model_json_schema()["properties"])
-        if model is None or problems:
-            raise ParameterError(cls.__name__, problems)
-        return model
-
 
 class PairParams(BaseModel):
     """Which models, and where they run."""
@@ -152,11 +139,13 @@ class ModelParams(NotebookParams, PairParams):
 class OneTreeParams(ModelParams):
     """Which tree: the prompt, how far it is decoded first, and how the tree is built."""
 
-    prompt: Prompt = "Explain in three sentences why the sky is blue."
-    skip_tokens: SkipTokens = 8
-    budget: TreeBudget = 16
+    prompt: Text = Field(
+        "Explain in three sentences why the sky is blue.", description="message that the model answers"
+    )
+    skip_tokens: int = Field(8, ge=0, le=512, description="tokens generated before the tree that is shown")
+    budget: Budget = Field(16, description="tree nodes, root excluded; 0 drafts nothing")
     topk_cap: TopkCap = 4
-    temperature: TargetTemperature = 0.6
+    temperature: Temperature = Field(0.6, description="sampling temperature of the target; 0 is greedy")
 
 
 class TreeParams(OneTreeParams):
@@ -174,16 +163,16 @@ class KernelParams(OneTreeParams):
     min_p: MinP = 0.0
     draft_temperature: DraftTemperature = 1.0
     backend: Backend = "auto"
-    law_draws: Annotated[
-        int, Field(ge=0, le=1_000_000, description="verify calls of each exactness test; 0 skips the tests")
-    ] = 20000
+    law_draws: int = Field(
+        20000, ge=0, le=1_000_000, description="verify calls of each exactness test; 0 skips the tests"
+    )
     out_dir: OutDir = "outputs/kernel"
 
 
 class LiveParams(ModelParams):
     """03_live: speed, equality with one-by-one decoding, and diversity on real prompts."""
 
-    prompts: Annotated[list[Text], Field(min_length=1, description="messages that the model answers")] = [
+    prompts: Prompts = [
         "Explain in three sentences why the sky is blue.",
         "Write a Python function that checks whether a number is prime.",
         "Give me five tips for a job interview.",
@@ -192,23 +181,22 @@ class LiveParams(ModelParams):
     top_k: TopK = 0
     top_p: TopP = 1.0
     min_p: MinP = 0.0
-    budget: ChosenBudget = 16
+    budget: Budget | Literal["auto"] = Field(
+        16, description='tree nodes, root excluded; 0 drafts nothing, "auto" chooses in each round'
+    )
     topk_cap: TopkCap = 4
     draft_temperature: DraftTemperature = 1.0
-    extra_budgets: Annotated[
-        list[Budget | Literal["auto"]],
-        Field(description="further budgets measured at the highest temperature; may be empty"),
-    ] = [4, 8]
-    max_new_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens generated for each prompt")] = 64
-    repeats: Annotated[int, Field(ge=1, le=100, description="measurements of each setting")] = 1
-    regression_prompts: Annotated[
-        int, Field(ge=0, le=1000, description="prompts whose greedy text must equal autoregressive decoding")
-    ] = 3
-    regression_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens compared for each of them")] = 32
-    diversity_samples: Annotated[
-        int, Field(ge=0, le=64, description="continuations of one prompt compared; 0 compares none")
-    ] = 4
-    diversity_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens of each continuation")] = 32
+    extra_budgets: list[Budget | Literal["auto"]] = Field(
+        [4, 8], description="further budgets measured at the highest temperature; may be empty"
+    )
+    max_new_tokens: int = Field(64, ge=1, le=4096, description="tokens generated for each prompt")
+    repeats: int = Field(1, ge=1, le=100, description="measurements of each setting")
+    regression_prompts: int = Field(
+        3, ge=0, le=1000, description="prompts whose greedy text must equal autoregressive decoding"
+    )
+    regression_tokens: int = Field(32, ge=1, le=4096, description="tokens compared for each of them")
+    diversity_samples: int = Field(4, ge=0, le=64, description="continuations of one prompt compared; 0 compares none")
+    diversity_tokens: int = Field(32, ge=1, le=4096, description="tokens of each continuation")
     bootstrap: Bootstrap = 2000
     backend: Backend = "auto"
     out_dir: OutDir = "outputs/live"
@@ -229,33 +217,25 @@ class ServingParams(NotebookParams):
     )
     target: Text = Field("smollm2-135m", description="model that is served: zoo name or folder")
     drafter: Text = Field("smollm2-135m", description="its drafter: zoo name or folder")
-    urls: Annotated[
-        dict[ServerName, Url],
-        Field(description='servers that run already, by name ("plain", "dflash", "ddtree-16"); empty starts them'),
-    ] = {}
-    extra_layers: Annotated[
-        list[Annotated[int, Field(ge=0, le=4096)]],
-        Field(
-            min_length=1,
-            description="identity layers added to the target, all different, servers for each; above 0 a step costs "
-            "what a deeper model's would: an emulated cost",
-        ),
-        each_once("entry"),
-    ] = [0]
-    budgets: Annotated[
-        list[Count],
-        Field(min_length=1, description="tree nodes excluding the root, all different, one DDTREE server for each"),
-        each_once("entry"),
-    ] = [16]
+    urls: dict[ServerName, Url] = Field(
+        {}, description='servers that run already, by name ("plain", "dflash", "ddtree-16"); empty starts them'
+    )
+    extra_layers: Annotated[list[Annotated[int, Field(ge=0, le=4096)]], EachOnce] = Field(
+        [0],
+        min_length=1,
+        description="identity layers added to the target, all different, servers for each; above 0 a step costs "
+        "what a deeper model's would: an emulated cost",
+    )
+    budgets: Annotated[list[Count], EachOnce] = Field(
+        [16], min_length=1, description="tree nodes excluding the root, all different, one DDTREE server for each"
+    )
     topk_cap: TopkCap = 4
-    draft_temperature: Annotated[
-        float, Field(gt=0, le=10, description="temperature of the drafter when the tree is built")
-    ] = 1.0
+    draft_temperature: float = Field(1.0, gt=0, le=10, description="temperature of the drafter when the tree is built")
     temperatures: Temperatures = [0.0, 0.6, 1.0]
-    batches: Annotated[
-        list[Count], Field(min_length=1, description="requests asked at once, all different"), each_once("entry")
-    ] = [1, 8]
-    prompts: Annotated[list[Text], Field(min_length=1, description="messages that the model answers")] = [
+    batches: Annotated[list[Count], EachOnce] = Field(
+        [1, 8], min_length=1, description="requests asked at once, all different"
+    )
+    prompts: Prompts = [
         "Explain in three sentences why the sky is blue.",
         "Write a short story about a robot who learns to paint.",
         "How do I cook rice properly?",
@@ -265,17 +245,14 @@ class ServingParams(NotebookParams):
         "Write a Python function that checks whether a number is prime.",
         "Write a polite email that asks for a day off.",
     ]
-    max_new_tokens: Annotated[int, Field(ge=2, le=4096, description="tokens of each answer")] = 128
-    repeats: Annotated[int, Field(ge=1, le=100, description="measurements of each batch above 1")] = 3
-    samples: Annotated[
-        int, Field(ge=0, le=10_000, description="answers to one prompt in the diversity check; 0 asks none")
-    ] = 32
-    tp: Annotated[int, Field(ge=1, le=64, description="GPUs of one server")] = 1
-    server_arguments: Annotated[
-        dict[ArgumentName, str | bool | int | float],
-        Field(description="more arguments of every server, by long name with underscores (mem_fraction_static)"),
-    ] = {}
-    start_timeout_s: Annotated[int, Field(ge=1, le=86_400, description="seconds until a server must be ready")] = 600
+    max_new_tokens: int = Field(128, ge=2, le=4096, description="tokens of each answer")
+    repeats: int = Field(3, ge=1, le=100, description="measurements of each batch above 1")
+    samples: int = Field(32, ge=0, le=10_000, description="answers to one prompt in the diversity check; 0 asks none")
+    tp: int = Field(1, ge=1, le=64, description="GPUs of one server")
+    server_arguments: dict[ArgumentName, str | bool | int | float] = Field(
+        {}, description="more arguments of every server, by long name with underscores (mem_fraction_static)"
+    )
+    start_timeout_s: int = Field(600, ge=1, le=86_400, description="seconds until a server must be ready")
     bootstrap: Bootstrap = 2000
     out_dir: OutDir = "outputs/serving"
 
@@ -287,11 +264,10 @@ class SweepParams(NotebookParams):
         "outputs/sweeps/temperature-budget",
         description="sweep to read (sweep.json, cells), relative to the project root",
     )
-    topk_cap: Annotated[int, Field(ge=0, le=1024, description="only runs of this top-k cap; 0 is every one")] = 0
-    draft_temperature: Annotated[
-        Annotated[float, Field(gt=0, le=10)] | Literal["match", "all"],
-        Field(description='only runs of this draft temperature, a number or "match"; "all" is every one'),
-    ] = "all"
+    topk_cap: int = Field(0, ge=0, le=1024, description="only runs of this top-k cap; 0 is every one")
+    draft_temperature: PositiveTemperature | Literal["match", "all"] = Field(
+        "all", description='only runs of this draft temperature, a number or "match"; "all" is every one'
+    )
     bootstrap: Bootstrap = 2000
     out_dir: OutDir = "outputs/sweep"
 
@@ -304,40 +280,36 @@ class SpeedParams(NotebookParams):
     recorded: str = Field(
         "", description="result.json of an earlier measurement to show, relative to the project root; empty measures"
     )
-    vocabularies: Annotated[
-        list[Annotated[int, Field(ge=2, le=1_000_000)]], Field(min_length=1, description="sizes of the vocabulary")
-    ] = [49152]
-    batches: Annotated[list[Count], Field(min_length=1, description="requests decoded together")] = [1, 4]
-    budgets: Annotated[list[Count], Field(min_length=1, description="tree nodes excluding the root")] = [16, 64]
-    depth: Annotated[int, Field(ge=1, le=64, description="positions drafted in one pass")] = 7
+    vocabularies: list[Annotated[int, Field(ge=2, le=1_000_000)]] = Field(
+        [49152], min_length=1, description="sizes of the vocabulary"
+    )
+    batches: list[Count] = Field([1, 4], min_length=1, description="requests decoded together")
+    budgets: list[Count] = Field([16, 64], min_length=1, description="tree nodes excluding the root")
+    depth: int = Field(7, ge=1, le=64, description="positions drafted in one pass")
     topk_cap: TopkCap = 16
-    temperature: Annotated[float, Field(gt=0, le=10, description="sampling temperature of the stages and rounds")] = 0.6
-    top_k: Annotated[int, Field(ge=1, le=1_000_000, description="tokens kept by top-k where filters are on")] = 40
-    top_p: Annotated[float, Field(gt=0, lt=1, description="probability mass kept by top-p where filters are on")] = 0.95
-    repeats: Annotated[int, Field(ge=2, le=1000, description="turns in which every stage is timed once")] = 9
-    live_models: Annotated[
-        list[Text],
-        Field(description="pairs to measure rounds on: zoo names or random-weight shapes"),
-    ] = ["smollm2-135m"]
-    live_batches: Annotated[
-        list[Annotated[int, Field(ge=1, le=256)]], Field(min_length=1, description="requests decoded together there")
-    ] = [1, 4]
-    live_budgets: Annotated[
-        list[Count],
-        Field(min_length=1, description="tree nodes excluding the root there"),
-    ] = [16]
-    live_tokens: Annotated[int, Field(ge=4, le=4096, description="tokens of each request of a measured batch")] = 48
-    prompts: Annotated[list[Text], Field(min_length=1, description="messages that the models answer")] = [
+    temperature: float = Field(0.6, gt=0, le=10, description="sampling temperature of the stages and rounds")
+    top_k: int = Field(40, ge=1, le=1_000_000, description="tokens kept by top-k where filters are on")
+    top_p: float = Field(0.95, gt=0, lt=1, description="probability mass kept by top-p where filters are on")
+    repeats: int = Field(9, ge=2, le=1000, description="turns in which every stage is timed once")
+    live_models: list[Text] = Field(
+        ["smollm2-135m"], description="pairs to measure rounds on: zoo names or random-weight shapes"
+    )
+    live_batches: list[Annotated[int, Field(ge=1, le=256)]] = Field(
+        [1, 4], min_length=1, description="requests decoded together there"
+    )
+    live_budgets: list[Count] = Field([16], min_length=1, description="tree nodes excluding the root there")
+    live_tokens: int = Field(48, ge=4, le=4096, description="tokens of each request of a measured batch")
+    prompts: Annotated[Prompts, Field(description="messages that the models answer")] = [
         "Explain in three sentences why the sky is blue.",
         "Write a Python function that checks whether a number is prime.",
         "Give me five tips for a job interview.",
         "How do I cook rice properly?",
     ]
-    temperatures: Annotated[
-        list[Temperature], Field(min_length=1, description="of the comparison with dflash_generate; 0 is greedy")
-    ] = [0.0, 1.0]
-    max_new_tokens: Annotated[int, Field(ge=1, le=4096, description="tokens of each answer of that comparison")] = 48
-    bootstrap: Annotated[int, Field(ge=100, le=100_000, description="resamples of prompts for its intervals")] = 2000
+    temperatures: list[Temperature] = Field(
+        [0.0, 1.0], min_length=1, description="of the comparison with dflash_generate; 0 is greedy"
+    )
+    max_new_tokens: int = Field(48, ge=1, le=4096, description="tokens of each answer of that comparison")
+    bootstrap: int = Field(2000, ge=100, le=100_000, description="resamples of prompts for its intervals")
     out_dir: OutDir = "outputs/speed"
 
 

@@ -1,6 +1,7 @@
 """`ddtree doctor` on this machine: one line a result, an exit code that tells, and JSON with the same in it."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -71,12 +72,15 @@ def test_machine_without_the_model(empty_cache: Path) -> None:
     assert list(empty_cache.iterdir()) == []
 
 
-def test_machine_without_torch(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    done = doctor("--json")
-    assert done.exit_code == 1
-    assert state(done, "models") == "missing"
-    assert state(done, "memory") in ("ok", "warning")
+@pytest.mark.parametrize(("module", "subject"), [("torch", "models"), ("jupyter_client", "kernel")])
+def test_machine_without_a_library(empty_cache: Path, module: str, subject: str) -> None:
+    """In a fresh process, which imports everything anew; the package's metadata are still there."""
+    hide = f"import sys; sys.modules[{module!r}] = None; from ddtree.workbook.cli import app; app(['doctor', '--json'])"
+    done = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    states = {check["subject"]: check["state"] for check in json.loads(done.stdout)["checks"]}
+    assert states["memory"] in ("ok", "warning")
+    assert states[subject] == "missing"
 
 
 def test_subjects_are_told_apart() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from ddtree.workbook.doctor.packages import (
     Pins,
+    check_extra,
     check_package,
     check_packages,
     check_serving,
     check_sweeps,
-    check_tools,
     installed_versions,
     read_pins,
 )
@@ -23,7 +23,9 @@ name = "ddtree"
 requires-python = ">=3.11"
 dependencies = ["torch>=2.11,<2.14", "numpy>=2.2", "colorama>=0.4; sys_platform == 'nowhere'"]
 [project.optional-dependencies]
-workbook = ["torch==2.13.0"]
+notebooks = ["plotly>=6.3", "beautifulsoup4>=4.13"]
+sweeps = ["snakemake>=9.27"]
+workbook = ["ddtree[notebooks,sweeps]", "torch==2.13.0"]
 gpu = ["sglang==0.5.16", "torch==2.11.0"]
 tools = ["pytest>=9.0", "ruff>=0.14"]
 slurm = ["snakemake-executor-plugin-slurm>=2.8"]
@@ -43,7 +45,8 @@ def pins(tmp_path: Path) -> Pins:
 def test_extras_are_unfolded_and_other_systems_lines_left_out(pins: Pins) -> None:
     assert [line.name for line in pins.always] == ["torch", "numpy"]
     dev = {str(line) for line in pins.extras["dev"]}
-    assert dev == {"types-PyYAML>=6", "torch==2.13.0", "pytest>=9.0", "ruff>=0.14"}
+    workbook = {"torch==2.13.0", "plotly>=6.3", "beautifulsoup4>=4.13", "snakemake>=9.27"}
+    assert dev == {*workbook, "types-PyYAML>=6", "pytest>=9.0", "ruff>=0.14"}
 
 
 @pytest.mark.parametrize(("installed", "extra"), [(WORKBOOK, "workbook"), (SERVING, "gpu")])
@@ -91,11 +94,22 @@ def test_a_package_with_two_lines_is_told_once(pins: Pins) -> None:
     assert "torch==2.13.0" in results[0].detail
 
 
-def test_absent_tools_are_a_warning_in_one_line(pins: Pins) -> None:
-    assert check_tools(pins, {"pytest": "9.2.0", "ruff": "0.17"}, PIP).state == "ok"
-    result = check_tools(pins, {"pytest": "8.0"}, PIP)
-    assert result.state == "warning"
-    assert result.fix == f'{PIP} install "pytest>=9.0" "ruff>=0.14"'
+@pytest.mark.parametrize(
+    ("installed", "needed", "state", "words"),
+    [
+        ({"plotly": "6.9", "beautifulsoup4": "4.14"}, True, "ok", "notebooks"),
+        ({"plotly": "6.9"}, True, "missing", "[notebooks] beautifulsoup4"),
+        ({"plotly": "6.0"}, True, "missing", "[notebooks] beautifulsoup4 plotly 6.0 >=6.3"),
+        ({}, False, "warning", "plotly beautifulsoup4"),
+    ],
+)
+def test_an_extra_is_one_result_with_the_command_that_installs_it(
+    pins: Pins, installed: Mapping[str, str], needed: bool, state: str, words: str
+) -> None:
+    result = check_extra("notebooks", "notebooks", pins, installed, PIP, needed=needed)
+    assert (result.subject, result.state) == ("notebooks", state)
+    assert all(word in result.detail for word in words.split())
+    assert result.fix == ("" if state == "ok" else f'{PIP} install "ddtree[notebooks]"')
 
 
 def test_serving_names_its_versions_or_what_deviates(pins: Pins) -> None:
@@ -109,7 +123,8 @@ def test_serving_names_its_versions_or_what_deviates(pins: Pins) -> None:
 @pytest.mark.parametrize(
     ("installed", "state", "words"),
     [
-        ({}, "missing", "Snakemake"),
+        ({}, "missing", "snakemake"),
+        ({"sglang": "0.5.16"}, "warning", "snakemake"),
         ({"snakemake": "9.27.1"}, "warning", "snakemake-executor-plugin-slurm>=2.8"),
         ({"snakemake": "9.27.1", "snakemake-executor-plugin-slurm": "2.8.0"}, "ok", "SLURM"),
         ({"snakemake": "9.27.1", "sglang": "0.5.16"}, "ok", "environment"),

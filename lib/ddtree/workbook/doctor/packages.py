@@ -1,7 +1,7 @@
 """Check Python and installed packages against pyproject.toml, for the workbook, serving, sweeps and tests."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -12,13 +12,15 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+State = Literal["ok", "warning", "missing"]
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """The result of one check: subject, state, detail, and what fixes it ("" where there is nothing to fix)."""
 
     subject: str
-    state: Literal["ok", "warning", "missing"]
+    state: State
     detail: str
     fix: str = ""
 
@@ -28,18 +30,29 @@ class Pins:
     """What the project asks for: of Python, always, and with each extra."""
 
     python: SpecifierSet
-    always: tuple[Requirement, ...]
-    extras: dict[str, tuple[Requirement, ...]]
+    always: list[Requirement]
+    extras: dict[str, list[Requirement]]
 
 
 def read_pins(pyproject: Path) -> Pins:
     """Raises InvalidRequirement or InvalidSpecifier for a wrong line, KeyError for an extra that is absent."""
     project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
     tables: dict[str, list[str]] = project["optional-dependencies"]
+
+    def requirements(lines: list[str]) -> list[Requirement]:
+        """Those for this system; an extra of the project is replaced by its own requirements."""
+        found = []
+        for line in map(Requirement, lines):
+            if line.name == project["name"]:
+                found += [own for extra in sorted(line.extras) for own in requirements(tables[extra])]
+            elif line.marker is None or line.marker.evaluate():
+                found.append(line)
+        return found
+
     return Pins(
         python=SpecifierSet(project["requires-python"]),
-        always=tuple(_for_this_system(project["dependencies"])),
-        extras={extra: tuple(_expanded(tables, extra, project["name"])) for extra in tables},
+        always=requirements(project["dependencies"]),
+        extras={extra: requirements(lines) for extra, lines in tables.items()},
     )
 
 
@@ -65,16 +78,30 @@ def check_python(version: str, executable: str, wanted: SpecifierSet) -> Check:
 
 
 def check_packages(pins: Pins, installed: Mapping[str, str], pip: str) -> list[Check]:
-    """One result if all is as pinned, else one for each needed package that differs.
+    """One result if all that the library needs is as pinned, else one for each package that differs.
 
     The environment with SGLang is held to the extra `gpu`, whose torch is another than the workbook's.
     `installed` is version by normalised name; `pip` is how pip is called here, the beginning of each command.
     """
     extra = "gpu" if "sglang" in installed else "workbook"
+    own = [line for line in pins.extras[extra] if line not in pins.extras["notebooks"] + pins.extras["sweeps"]]
     # An extra's line for a package replaces the general one, so each package is checked once.
-    wanted = {canonicalize_name(line.name): line for line in [*pins.always, *pins.extras[extra]]}.values()
-    differing = _differing(list(wanted), installed, pip)
+    wanted = {canonicalize_name(line.name): line for line in [*pins.always, *own]}.values()
+    differing = _differing(wanted, installed, pip)
     return differing or [Check("packages", "ok", f"all {len(wanted)} as pyproject.toml asks for with [{extra}]")]
+
+
+def check_extra(extra: str, purpose: str, pins: Pins, installed: Mapping[str, str], pip: str, *, needed: bool) -> Check:
+    """Whether all of `extra` is as pinned, which `purpose` need; what is not `needed` here is at worst a warning."""
+    lines = pins.extras[extra]
+    differing = _differing(lines, installed, pip)
+    if not differing:
+        return Check(extra, "ok", f"all {len(lines)} packages that {purpose} need")
+    absent = [line.name for line in lines if canonicalize_name(line.name) not in installed]
+    words = [f"not installed: {', '.join(absent)}"] if absent else []
+    words += [f"{result.subject}: {result.detail}" for result in differing if result.subject not in absent]
+    state: State = "missing" if needed and any(result.state == "missing" for result in differing) else "warning"
+    return Check(extra, state, f"{purpose} need [{extra}]; {'; '.join(words)}", f'{pip} install "ddtree[{extra}]"')
 
 
 def check_package(wanted: Requirement, installed: Mapping[str, str], pip: str) -> Check | None:
@@ -96,16 +123,6 @@ def check_package(wanted: Requirement, installed: Mapping[str, str], pip: str) -
     return Check(wanted.name, "missing", f"{found} is {relation}; {wanted} is needed", fix)
 
 
-def check_tools(pins: Pins, installed: Mapping[str, str], pip: str) -> Check:
-    """What only tests and checks need, as one result: a workbook runs without them."""
-    lines = pins.extras["tools"]
-    absent = [str(line) for line in lines if check_package(line, installed, pip)]
-    if not absent:
-        return Check("tools", "ok", f"all {len(lines)} that tests and checks need")
-    fix = f"{pip} install " + " ".join(f'"{line}"' for line in absent)
-    return Check("tools", "warning", f"not here, needed only by `make test`: {', '.join(absent)}", fix)
-
-
 def check_serving(pins: Pins, installed: Mapping[str, str], pip: str) -> Check:
     if "sglang" not in installed:
         detail = "SGLang is not in this environment; serving has a separate one"
@@ -120,30 +137,19 @@ def check_serving(pins: Pins, installed: Mapping[str, str], pip: str) -> Check:
 
 
 def check_sweeps(pins: Pins, installed: Mapping[str, str], pip: str) -> Check:
-    if "snakemake" not in installed:
-        fix = f"{pip} install snakemake"
-        return Check("sweeps", "missing", "Snakemake, which runs them, is not installed", fix)
+    served = "sglang" in installed
+    result = check_extra("sweeps", "sweeps", pins, installed, pip, needed=not served)
+    if result.state != "ok":
+        return result
     here = f"snakemake {installed['snakemake']}"
     (plugin,) = pins.extras["slurm"]
     differing = check_package(plugin, installed, pip)
     if differing is None:
         return Check("sweeps", "ok", f"{here}, here and through SLURM")
-    if "sglang" in installed:
+    if served:
         return Check("sweeps", "ok", f"{here}, here; through SLURM from the workbook's environment")
     return Check("sweeps", "warning", f"{here}, here; SLURM needs {plugin}", differing.fix)
 
 
-def _differing(lines: Sequence[Requirement], installed: Mapping[str, str], pip: str) -> list[Check]:
+def _differing(lines: Iterable[Requirement], installed: Mapping[str, str], pip: str) -> list[Check]:
     return [result for line in lines if (result := check_package(line, installed, pip))]
-
-
-def _expanded(tables: dict[str, list[str]], extra: str, project: str) -> list[Requirement]:
-    """The lines of an extra, with those of the project's other extras that it names in their place."""
-    lines = _for_this_system(tables[extra])
-    others = [name for line in lines if line.name == project for name in sorted(line.extras)]
-    own = [line for line in lines if line.name != project]
-    return own + [line for name in others for line in _expanded(tables, name, project)]
-
-
-def _for_this_system(lines: list[str]) -> list[Requirement]:
-    return [line for line in map(Requirement, lines) if line.marker is None or line.marker.evaluate()]

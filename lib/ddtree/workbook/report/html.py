@@ -9,7 +9,7 @@ from html import escape, unescape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bs4 import BeautifulSoup, Tag
+from bs4 import BeautifulSoup
 from jinja2 import pass_context
 from latex2mathml.converter import convert
 from markupsafe import Markup
@@ -21,7 +21,7 @@ from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
 from traitlets.config import Config
 
 from ddtree.workbook.records import write_text
-from ddtree.workbook.report.run_info import HEADING, PAPERMILL_MARK, ExecutedNotebook, read_notebook, run_facts, tags
+from ddtree.workbook.report.run_info import HEADING, PAPERMILL_MARK, read_notebook, run_facts, tags
 
 TEMPLATES = Path(__file__).parent / "templates"
 PLOTLY_PLACEHOLDER = "<!-- plotly.js -->"
@@ -54,33 +54,28 @@ def export(notebook_path: str | Path, html_path: str | Path) -> Path:
     """
     notebook_path, html_path = Path(notebook_path), Path(html_path)
     executed = read_notebook(notebook_path)
-    html = render(executed, notebook_path)
-    warning = size_warning(html, executed.node)
+    notebook = executed.node
+    drawn = any(PLOTLY in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
+    light, dark = (HtmlFormatter(style=style).get_style_defs(".highlight") for style in ("xcode", "github-dark"))
+    resources = {
+        "metadata": {"name": notebook_path.stem, "path": str(notebook_path.parent)},
+        "run": run_facts(executed, notebook_path),
+        "code_css": f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n{dark}\n}}",
+        "csp": CONTENT_SECURITY_POLICY,
+        "size_placeholder": SIZE_PLACEHOLDER,
+        "plotlyjs_placeholder": PLOTLY_PLACEHOLDER if drawn else "",
+    }
+    shown = NotebookNode({**notebook, "cells": _visible_cells(notebook)})
+    html, _ = _ReportExporter(extra_template_basedirs=[str(TEMPLATES)]).from_notebook_node(shown, resources)
+    html = without_requests(html)
+    if drawn:  # last, because parsing 5 MB of script takes seconds and finds nothing
+        html = html.replace(PLOTLY_PLACEHOLDER, f"<script>{get_plotlyjs()}</script>", 1)
+    warning = _size_warning(html, notebook)
     if warning:
         print(f"{html_path}: {warning}", file=sys.stderr)
     banner = f'<div class="banner">{escape(warning)}</div>' if warning else ""
     write_text(html_path, html.replace(SIZE_PLACEHOLDER, banner, 1))
     return html_path
-
-
-def render(executed: ExecutedNotebook, notebook_path: Path) -> str:
-    """The report's HTML; `notebook_path` says where pictures and records are and names the report."""
-    notebook = executed.node
-    drawn = any(PLOTLY in output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
-    resources = {
-        "metadata": {"name": notebook_path.stem, "path": str(notebook_path.parent)},
-        "run": run_facts(executed, notebook_path),
-        "code_css": _code_css(),
-        "csp": CONTENT_SECURITY_POLICY,
-        "size_placeholder": SIZE_PLACEHOLDER,
-        "plotlyjs_placeholder": PLOTLY_PLACEHOLDER if drawn else "",
-    }
-    shown = NotebookNode({**notebook, "cells": visible_cells(notebook)})
-    html, _ = _ReportExporter(extra_template_basedirs=[str(TEMPLATES)]).from_notebook_node(shown, resources)
-    html = without_requests(html)
-    if drawn:  # last, because parsing 5 MB of script takes seconds and finds nothing
-        html = html.replace(PLOTLY_PLACEHOLDER, f"<script>{get_plotlyjs()}</script>", 1)
-    return html
 
 
 class _ReportExporter(HTMLExporter):
@@ -114,24 +109,17 @@ class _ReportExporter(HTMLExporter):
         return Markup(MarkdownWithMath(renderer=renderer).render(source))
 
 
-def _code_css() -> str:
-    light = HtmlFormatter(style="xcode").get_style_defs(".highlight")
-    dark = HtmlFormatter(style="github-dark").get_style_defs(".highlight")
-    return f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n{dark}\n}}"
+def _visible_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """Copies of the cells to show, without what the report's head shows (title, parameters) and papermill's marks.
 
-
-def visible_cells(notebook: NotebookNode) -> list[NotebookNode]:
-    """Copies of the cells to show.
-
-    The header has the parameters, so neither the defaults nor the injected cell is shown; nor are papermill's own marks
-    of a failure and the title. Stream pieces of one cell are joined.
+    Stream pieces of one cell are joined.
     """
     cells: list[NotebookNode] = []
     titled = False
-    for cell in notebook.cells:
-        if {"parameters", "injected-parameters", PAPERMILL_MARK} & set(tags(cell)):
+    for original in notebook.cells:
+        if {"parameters", "injected-parameters", PAPERMILL_MARK} & set(tags(original)):
             continue
-        cell = copy.deepcopy(cell)
+        cell = copy.deepcopy(original)
         if cell.cell_type == "markdown" and not titled and HEADING.match(cell.source):
             titled = True
             cell.source = HEADING.sub("", cell.source)
@@ -145,19 +133,17 @@ def visible_cells(notebook: NotebookNode) -> list[NotebookNode]:
 def _without_widgets(output: NotebookNode) -> NotebookNode:
     """The output without what only a running kernel or a script could show; a sentence where nothing is left."""
     forms = output.get("data", {})
-    if not any(form in forms for form in SCRIPTED):
-        return output
-    rest = {form: content for form, content in forms.items() if form not in SCRIPTED and form != "text/plain"}
-    output.data = NotebookNode(rest or {"text/html": ABSENT})
+    if any(form in forms for form in SCRIPTED):
+        rest = {form: content for form, content in forms.items() if form not in (*SCRIPTED, "text/plain")}
+        output.data = NotebookNode(rest or {"text/html": ABSENT})
     return output
 
 
 def _join_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
     joined: list[NotebookNode] = []
     for output in outputs:
-        previous = joined[-1] if joined else None
-        if previous and output.output_type == previous.output_type == "stream" and output.name == previous.name:
-            previous.text += output.text
+        if joined and output.output_type == joined[-1].output_type == "stream" and output.name == joined[-1].name:
+            joined[-1].text += output.text
         else:
             joined.append(output)
     for output in joined:
@@ -187,57 +173,32 @@ def figure_view(figure: dict[str, Any]) -> FigureView:
     layout = dict(figure.get("layout", {}))
     title = layout.pop("title", None) or {}
     title = {"text": title} if isinstance(title, str) else title
-    subtitle = (title.get("subtitle") or {}).get("text")
-    if title.get("text"):
+    text, subtitle = title.get("text") or "", (title.get("subtitle") or {}).get("text") or ""
+    if text:
         margin = layout.get("margin", {})
-        top = _top_margin(layout, title["text"], subtitle or "")
-        if "height" in layout and "t" in margin:  # the plot area keeps its height
-            layout["height"] -= max(0, margin["t"] - top)
+        top = least = 40 if layout.get("annotations") or layout.get("updatemenus") else 16
+        if margin.get("t") is not None:
+            taken = TITLE_ROOM + TITLE_LINE * text.count("<br>") + SUBTITLE_LINE * subtitle.count("<br>")
+            top = max(least, int(margin["t"]) - taken)
+            if "height" in layout:  # the plot area keeps its height
+                layout["height"] -= max(0, margin["t"] - top)
         layout["margin"] = {**margin, "t": top}
+    axes = [axis for name, axis in layout.items() if name.startswith("xaxis") and isinstance(axis, dict)]
+    columns = len({axis["domain"][0] for axis in axes if "domain" in axis})
     view = {"data": figure["data"], "layout": layout, **({"frames": figure["frames"]} if "frames" in figure else {})}
     return FigureView(
-        title=_plain(title.get("text") or ""),
-        caption=_caption(title.get("text"), subtitle),
+        title=" ".join(unescape(TAGS.sub(" ", text)).split()),
+        caption=Markup(_inline_html(text) + (f"<small>{_inline_html(subtitle)}</small>" if text and subtitle else "")),
         height=int(layout.get("height") or DEFAULT_HEIGHT),
-        min_width=_min_width(layout),
+        min_width=COLUMN_WIDTH * columns if columns > 1 else int(layout.get("width") or 0),
         json=Markup(json.dumps(view, separators=(",", ":")).replace("<", "\\u003c")),  # no </script> inside
     )
-
-
-def _caption(text: str | None, subtitle: str | None) -> Markup:
-    if not text:
-        return Markup()
-    small = f"<small>{_inline_html(subtitle)}</small>" if subtitle else ""
-    return Markup(_inline_html(text) + small)
 
 
 def _inline_html(text: str) -> str:
     """Plotly's text as HTML: its tags stay, its entities are the characters that plotly would show."""
     pieces = TAGS.split(text)  # texts and tags in turn
     return "".join(piece if i % 2 else escape(unescape(piece), quote=False) for i, piece in enumerate(pieces))
-
-
-def _plain(text: str) -> str:
-    return " ".join(unescape(TAGS.sub(" ", text)).split())
-
-
-def _top_margin(layout: dict[str, Any], title: str, subtitle: str) -> int:
-    labelled = layout.get("annotations") or layout.get("updatemenus")
-    least = 40 if labelled else 16
-    given = layout.get("margin", {}).get("t")
-    taken = TITLE_ROOM + TITLE_LINE * title.count("<br>") + SUBTITLE_LINE * subtitle.count("<br>")
-    return least if given is None else max(least, int(given) - taken)
-
-
-def _min_width(layout: dict[str, Any]) -> int:
-    starts = {
-        next(iter(axis["domain"]))
-        for name, axis in layout.items()
-        if name.startswith("xaxis") and isinstance(axis, dict) and "domain" in axis
-    }
-    if len(starts) > 1:
-        return COLUMN_WIDTH * len(starts)
-    return int(layout.get("width") or 0)
 
 
 class _MathMLRenderer(IPythonRenderer):
@@ -274,13 +235,19 @@ def without_requests(html: str) -> str:
     """`html` without elements and style rules that point outside the file."""
     soup = BeautifulSoup(html, "html.parser")
     for element in soup.find_all(FETCHING):
-        address = _outside(element)
+        addresses = (element.get(name) for name in ADDRESSES)
+        outside = (found for found in addresses if isinstance(found, str) and found)
+        address = next((found for found in outside if not found.startswith(("data:", "#"))), None)
         if address is None:
             continue
         if element.name in ("script", "link"):
             element.decompose()
-        else:
-            element.replace_with(_substitute(soup, element, address))
+            continue
+        note = soup.new_tag("span", attrs={"class": "absent"})
+        where = soup.new_tag("a", href=address) if address.startswith(("http://", "https://")) else soup.new_tag("code")
+        where.string = address
+        note.extend([f"[{element.get('alt') or element.name} is not part of this file: ", where, "]"])
+        element.replace_with(note)
     for style in soup.find_all("style"):
         if style.string and CSS_ADDRESS.search(style.string):
             style.string = CSS_ADDRESS.sub("", style.string)
@@ -289,52 +256,25 @@ def without_requests(html: str) -> str:
     return str(soup)
 
 
-def _outside(element: Tag) -> str | None:
-    for name in ADDRESSES:
-        address = element.get(name)
-        if isinstance(address, str) and address and not address.startswith(("data:", "#")):
-            return address
-    return None
-
-
-def _substitute(soup: BeautifulSoup, element: Tag, address: str) -> Tag:
-    note = soup.new_tag("span", attrs={"class": "absent"})
-    note.append(f"[{element.get('alt') or element.name} is not part of this file: ")
-    where = soup.new_tag("a", href=address) if address.startswith(("http://", "https://")) else soup.new_tag("code")
-    where.string = address
-    note.append(where)
-    note.append("]")
-    return note
-
-
-def size_warning(html: str, notebook: NotebookNode) -> str:
+def _size_warning(html: str, notebook: NotebookNode) -> str:
     """A sentence when `html` has more than MAX_MB megabytes, with the largest outputs named; else ""."""
     size = len(html.encode())
     if size <= MAX_MB * MEGABYTE:
         return ""
-    largest = ", ".join(f"{name} ({_megabytes(bytes_)})" for name, bytes_ in _outputs_by_size(notebook)[:NAMED])
+    sizes: list[tuple[int, str]] = []
+    for number, cell in enumerate(notebook.cells, start=1):
+        for output in cell.get("outputs", []):
+            content = output.get("data") or output.get("text") or output.get("traceback") or ""
+            name = f"an output of cell {number}"
+            if figure := output.get("data", {}).get(PLOTLY):
+                caption = figure_view(figure).title
+                name = f"the figure “{caption}”" if caption else f"the figure of cell {number}"
+            sizes.append((len(json.dumps(content, ensure_ascii=False).encode()), name))
+    largest = ", ".join(f"{name} ({_megabytes(own)})" for own, name in sorted(sizes, reverse=True)[:NAMED])
     return (
         f"This report has {_megabytes(size)}, more than the {MAX_MB} MB that a mail takes; "
         f"draw fewer points or print less. Largest: {largest or 'its text'}."
     )
-
-
-def _outputs_by_size(notebook: NotebookNode) -> list[tuple[str, int]]:
-    """Every output's name and size in bytes, the largest first."""
-    found = []
-    for number, cell in enumerate(notebook.cells, start=1):
-        for output in cell.get("outputs", []):
-            content = output.get("data") or output.get("text") or output.get("traceback") or ""
-            found.append((_name(output, number), len(json.dumps(content, ensure_ascii=False).encode())))
-    return sorted(found, key=lambda output: output[1], reverse=True)
-
-
-def _name(output: NotebookNode, number: int) -> str:
-    figure = output.get("data", {}).get(PLOTLY)
-    if figure is None:
-        return f"an output of cell {number}"
-    caption = figure_view(figure).title
-    return f"the figure “{caption}”" if caption else f"the figure of cell {number}"
 
 
 def _megabytes(size: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -62,22 +62,15 @@ class ListedRun:
     report: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One entry: lines of text, and what its column is sorted by (empty text: last)."""
+class Cell(NamedTuple):
+    """One entry: its column, how that looks ("text", "number" or "parameter"), lines, what sorts it (None: last)."""
 
+    column: str
+    kind: str
     lines: tuple[str, ...]
-    sort_by: str | float
+    sort_by: str | float | None
     link: str = ""
     status: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A heading and how its cells look: "text", "number", or "parameter"."""
-
-    name: str
-    kind: str
 
 
 def write_index(folder: Path) -> Path:
@@ -101,31 +94,15 @@ def render_index(name: str, runs: Sequence[ListedRun]) -> str:
     """The page that lists `runs` under the heading `name`."""
     varied = differing(runs)
     measured = any(run.key_metrics.acceptance for run in runs)
-    columns = [
-        Column("run", "text"),
-        Column("notebook", "text"),
-        Column("status", "text"),
-        Column("result", "number"),
-        *([Column("tokens per round", "number")] if measured else []),
-        *[Column(parameter, "parameter") for parameter in varied],
-        Column("model", "text"),
-        Column("when", "number"),
-        Column("wall time", "number"),
-        Column("machine", "text"),
-    ]
+    loader = FileSystemLoader(TEMPLATES)
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     return environment.get_template("index/index.html.j2").render(
         csp=CONTENT_SECURITY_POLICY,
         css=Markup((TEMPLATES / "report/report.css").read_text() + (TEMPLATES / "index/index.css").read_text()),
         js=Markup((TEMPLATES / "index/index.js").read_text()),
         name=name,
-        columns=columns,
         rows=[_cells(run, varied, measured) for run in runs],
         counts=[(status, number) for status in STATUSES if (number := sum(run.status == status for run in runs))],
     )
@@ -168,37 +145,37 @@ def runs_below(root: Path) -> list[ListedRun]:
     return [run for _, run in by_date]
 
 
-def _cells(run: ListedRun, varied: list[str], measured: bool) -> list[Cell]:
-    result = run.key_metrics
-    model = str(run.params.get("model", ""))
-    finished = run.finished
-    when = (finished.strftime("%Y-%m-%d"), finished.strftime("%H:%M UTC")) if finished else ()
+def _cells(run: ListedRun, varied: Sequence[str], measured: bool) -> list[Cell]:
+    """One row, whose cells have the same columns for each run."""
+
+    def text(column: str, *lines: str) -> Cell:
+        return Cell(column, "text", tuple(line for line in lines if line), lines[0])
+
+    metrics, finished = run.key_metrics, run.finished
+    when = (f"{finished:%Y-%m-%d}", f"{finished:%H:%M UTC}") if finished else ()
+    took = (duration(run.wall_s),) if run.wall_s is not None else ()
     return [
-        Cell((run.folder,), run.folder, link=quote(run.report)),
-        Cell(tuple(text for text in (run.notebook, run.title) if text), run.notebook),
-        Cell((run.reason,) if run.reason else (), run.status, status=run.status),
-        Cell(result.lines, _sorted_by(result.sort_by)),
-        *([Cell(result.acceptance, _sorted_by(result.best_acceptance))] if measured else []),
-        *[_parameter(run.params.get(name)) for name in varied],
-        Cell((model,) if model else (), model),
-        Cell(when, finished.timestamp() if finished else ""),
-        Cell((duration(run.wall_s),) if run.wall_s is not None else (), _sorted_by(run.wall_s)),
-        Cell((run.machine,) if run.machine else (), run.machine),
+        Cell("run", "text", (run.folder,), run.folder, link=quote(run.report)),
+        text("notebook", run.notebook, run.title),
+        Cell("status", "text", (run.reason,) if run.reason else (), run.status, status=run.status),
+        Cell("result", "number", metrics.lines, metrics.sort_by),
+        *([Cell("tokens per round", "number", metrics.acceptance, metrics.best_acceptance)] if measured else []),
+        *[_parameter(name, run.params.get(name)) for name in varied],
+        text("model", str(run.params.get("model", ""))),
+        Cell("when", "number", when, finished.timestamp() if finished else None),
+        Cell("wall time", "number", took, run.wall_s),
+        text("machine", run.machine),
     ]
 
 
-def _sorted_by(number: float | None) -> str | float:
-    return "" if number is None else number
-
-
-def _parameter(value: Any) -> Cell:
+def _parameter(name: str, value: Any) -> Cell:
     if value is None:
-        return Cell((), "")
+        return Cell(name, "parameter", (), None)
     text = " ".join(in_short(value, texts=0 if isinstance(value, list) else 1).split())
     text = text if len(text) <= LONGEST_PARAMETER else f"{text[: LONGEST_PARAMETER - 1]}…"
     single = value[0] if isinstance(value, list) and len(value) == 1 else value
     number = isinstance(single, int | float) and not isinstance(single, bool)
-    return Cell((text,), single if number else text)
+    return Cell(name, "parameter", (text,), single if number else text)
 
 
 def _planned(sweep: Path, root: Path) -> dict[str, ListedRun]:
@@ -209,11 +186,11 @@ def _planned(sweep: Path, root: Path) -> dict[str, ListedRun]:
     except RecordError as error:
         where = path.relative_to(root).as_posix()
         return {where: ListedRun(where, "unreadable", str(error).replace(f"The plan {path}", PLAN_NAME))}
-    folders = {cell_folder(sweep, cell.id).relative_to(root).as_posix(): cell for cell in plan.cells}
-    return {
-        where: ListedRun(where, "unfinished", "planned, not run yet", notebook=plan.notebook, params=cell.params)
-        for where, cell in folders.items()
-    }
+    planned = {}
+    for cell in plan.cells:
+        where = cell_folder(sweep, cell.id).relative_to(root).as_posix()
+        planned[where] = ListedRun(where, "unfinished", "planned, not run yet", plan.notebook, params=cell.params)
+    return planned
 
 
 def _listed(folder: Path, root: Path) -> ListedRun:
@@ -231,24 +208,21 @@ def _listed(folder: Path, root: Path) -> ListedRun:
     records = read_records(folder, executed)
     start, result = records.start, records.result
     status, reason = _status(executed, records, noted, [*problems, *records.problems])
-    listed = ListedRun(
+    report = folder / REPORT_NAME
+    ended = (executed.ended or executed.started) if executed else None
+    return ListedRun(
         folder=folder.relative_to(root).as_posix(),
         status=status,
         reason=reason,
-        report=(folder / REPORT_NAME).relative_to(root).as_posix() if (folder / REPORT_NAME).is_file() else "",
+        notebook=start.notebook if start else executed.origin if executed else "",
+        title=executed.title if executed else "",
+        params=start.params if start else {},
+        key_metrics=key_metrics_of(result) if result else KeyMetrics(),
+        finished=result.finished_utc if result else ended or (start.moment if start else None),
+        machine=start.environment.name if start else "",
+        wall_s=result.wall_s if result else executed.seconds if executed else None,
+        report=report.relative_to(root).as_posix() if report.is_file() else "",
     )
-    if executed:
-        finished = executed.ended or executed.started
-        listed = replace(
-            listed, notebook=executed.origin, title=executed.title, finished=finished, wall_s=executed.seconds
-        )
-    if start:
-        machine = start.environment.name
-        listed = replace(listed, notebook=start.notebook, params=start.params, machine=machine)
-        listed = replace(listed, finished=listed.finished or start.moment)
-    if result:
-        listed = replace(listed, finished=result.finished_utc, wall_s=result.wall_s, key_metrics=key_metrics_of(result))
-    return listed
 
 
 def _status(

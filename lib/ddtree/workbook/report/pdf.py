@@ -56,20 +56,13 @@ def print_pdf(html: Path, pdf: Path, browser: str) -> Path:
     with tempfile.TemporaryDirectory(prefix="ddtree-pdf-", ignore_cleanup_errors=True) as folder:
         printed = Path(folder) / "report.pdf"
         command = [browser, *FLAGS, f"--user-data-dir={folder}/profile", f"--print-to-pdf={printed}"]
-        if os.geteuid() == 0:  # Chromium's sandbox refuses root, which a container usually is
-            command.append("--no-sandbox")
+        command += ["--no-sandbox"] if os.geteuid() == 0 else []  # the sandbox refuses root, as in most containers
+        command.append(html.resolve().as_uri())
         try:
-            done = subprocess.run(
-                [*command, html.resolve().as_uri()],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=TIME_LIMIT_S,
-            )
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
         except subprocess.TimeoutExpired as error:
-            raise PdfError(
-                f"{browser} did not print {html} within {TIME_LIMIT_S} s; is the machine very busy?"
-            ) from error
+            late = f"{browser} did not print {html} within {TIME_LIMIT_S} s; is the machine very busy?"
+            raise PdfError(late) from error
         except OSError as error:
             raise PdfError(f"{browser} cannot be started: {error.strerror}.") from error
         if done.returncode or not printed.is_file():

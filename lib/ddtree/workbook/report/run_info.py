@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from nbformat import NotebookNode, v4
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -88,8 +88,7 @@ class RunRecord(RunStart):
         return self.started_utc or self.finished_utc
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecords:
+class RunRecords(NamedTuple):
     """The records of one run, None where there is none, and a sentence for each file that cannot be used."""
 
     start: RunStart | None
@@ -116,8 +115,16 @@ def read_records(folder: Path, executed: ExecutedNotebook | None) -> RunRecords:
     (docs/h200/*.json) and those of programs without a notebook have parameters, machine and revision only there.
     """
     problems: list[str] = []
-    start = _read(folder / RUN_NAME, RunStart, problems)
-    result = _read(folder / RESULT_NAME, RunRecord, problems)
+
+    def read(path: Path, form: type[Record]) -> Record | None:
+        try:
+            return read_record(path, form) if path.is_file() else None
+        except RecordError as error:
+            problems.append(str(error).replace(f"The record {path}", path.name))
+            return None
+
+    start = read(folder / RUN_NAME, RunStart)
+    result = read(folder / RESULT_NAME, RunRecord)
     if start and result and result.started_utc != start.started_utc:
         problems.append(f"{RESULT_NAME} is of another run than {RUN_NAME}, which started at {start.started_utc}.")
         result = None
@@ -131,16 +138,6 @@ def read_records(folder: Path, executed: ExecutedNotebook | None) -> RunRecords:
     return RunRecords(start, result, tuple(problems))
 
 
-def _read(path: Path, form: type[Record], problems: list[str]) -> Record | None:
-    if not path.is_file():
-        return None
-    try:
-        return read_record(path, form)
-    except RecordError as error:
-        problems.append(str(error).replace(f"The record {path}", path.name))
-        return None
-
-
 class NotebookError(ValueError):
     """The notebook cannot be read."""
 
@@ -149,10 +146,9 @@ class NotebookError(ValueError):
 class ExecutedNotebook:
     """A notebook with its outputs, and what they and papermill's metadata say of the run.
 
-    `title` is the first heading of the first level, "" without one. `origin` is the name of the notebook that papermill
-    executed; `started`, `ended` and `seconds` are papermill's, None for a notebook run otherwise. `failure` is "" for a
-    run that did not fail; `failure_shown` says whether a cell shows the error.
-    `cells_run` of the `cells` that hold code were executed.
+    `title` is the first heading of the first level, "" without one; `origin` the name of the notebook that papermill
+    executed. `started`, `ended` and `seconds` are papermill's, None for a notebook run otherwise. `failure` is "" for a
+    run that did not fail; `failure_shown` says whether a cell shows it. `cells_run` of `cells` code cells ran.
     """
 
     node: NotebookNode
@@ -196,6 +192,10 @@ def executed_notebook(node: NotebookNode) -> ExecutedNotebook:
         for cell in node.cells
         if cell.cell_type == "markdown" and PAPERMILL_MARK not in tags(cell) and (found := HEADING.match(cell.source))
     ]
+
+    def moment(name: str) -> datetime | None:
+        return in_utc(datetime.fromisoformat(papermill[name])) if papermill.get(name) else None
+
     return ExecutedNotebook(
         node=node,
         title=headings[0] if headings else "",
@@ -204,8 +204,8 @@ def executed_notebook(node: NotebookNode) -> ExecutedNotebook:
         failure_shown=bool(raised),
         cells_run=sum(cell.get("execution_count") is not None for cell in code),
         cells=len(code),
-        started=_moment(papermill.get("start_time")),
-        ended=_moment(papermill.get("end_time")),
+        started=moment("start_time"),
+        ended=moment("end_time"),
         seconds=float(papermill["duration"]) if papermill.get("duration") else None,
     )
 
@@ -216,12 +216,7 @@ def tags(cell: NotebookNode) -> list[str]:
     return found
 
 
-def _moment(text: str | None) -> datetime | None:
-    return in_utc(datetime.fromisoformat(text)) if text else None
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One line of a table of facts."""
 
     name: str
@@ -229,25 +224,8 @@ class Row:
     meaning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """What the template shows above the notebook's own text."""
-
-    title: str
-    kind: str
-    facts: list[str] = field(default_factory=list)
-    chosen: list[Row] = field(default_factory=list)
-    rest_is_default: bool = False
-    parameters: list[Row] = field(default_factory=list)
-    machine: list[Row] = field(default_factory=list)
-    failure: str = ""
-    failure_shown: bool = False
-    note: str = ""
-    origin: str = ""
-
-
-def run_facts(executed: ExecutedNotebook, path: Path) -> RunFacts:
-    """The facts of the run that `executed`, read from `path`, holds; its records are next to it.
+def run_facts(executed: ExecutedNotebook, path: Path) -> dict[str, Any]:
+    """What the template shows of the run that `executed`, read from `path`, holds; its records are next to it.
 
     A run whose parameters were wrong has no records, so its report shows only the problems that its cell raised.
     """
@@ -256,29 +234,28 @@ def run_facts(executed: ExecutedNotebook, path: Path) -> RunFacts:
     stem = start.notebook if start else executed.origin or path.stem
     values = start.params if start else {}
     defaults = PARAMS[stem].defaults() if stem in PARAMS else {}
-    return RunFacts(
-        title=executed.title or stem,
-        kind=f"ddtree · {stem}",
-        facts=_facts_line(executed, records),
-        chosen=open_rows(stem, values, defaults),
-        rest_is_default=set(values) == set(defaults),
-        parameters=all_rows(stem, values),
-        machine=_machine_rows(start, records.result) if start else [],
-        failure=executed.failure,
-        failure_shown=executed.failure_shown,
-        note=" ".join([*records.problems, "Nothing of it is shown."]) if records.problems else "",
-        origin=f"{stem}.ipynb",
-    )
+    return {
+        "title": executed.title or stem,
+        "kind": f"ddtree · {stem}",
+        "facts": _facts_line(executed, records),
+        "chosen": _open_rows(stem, values, defaults),
+        "rest_is_default": set(values) == set(defaults),
+        "parameters": _all_rows(stem, values),
+        "machine": _machine_rows(start, records.result) if start else [],
+        "failure": executed.failure,
+        "failure_shown": executed.failure_shown,
+        "note": " ".join([*records.problems, "Nothing of it is shown."]) if records.problems else "",
+        "origin": f"{stem}.ipynb",
+    }
 
 
 def in_order(stem: str, values: Mapping[str, Any]) -> list[str]:
     """The names of `values`: first those that the notebook's parameters know, in their order."""
-    model = PARAMS.get(stem)
-    known = [name for name in model.model_fields if name in values] if model else []
+    known = [name for name in PARAMS[stem].model_fields if name in values] if stem in PARAMS else []
     return known + [name for name in values if name not in known]
 
 
-def open_rows(stem: str, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[Row]:
+def _open_rows(stem: str, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[Row]:
     """What a reader needs first: the model, and every value that differs from its default, with that default."""
     rows = []
     for name in in_order(stem, values):
@@ -289,29 +266,27 @@ def open_rows(stem: str, values: Mapping[str, Any], defaults: Mapping[str, Any])
     return rows
 
 
-def all_rows(stem: str, values: Mapping[str, Any]) -> list[Row]:
+def _all_rows(stem: str, values: Mapping[str, Any]) -> list[Row]:
     """Every parameter in full, with its meaning where the notebook's parameters have one."""
-    model = PARAMS.get(stem)
-    meanings = {name: model.schema_of(name)["description"] for name in model.model_fields} if model else {}
-    return [Row(name, in_full(values[name]), meanings.get(name, "")) for name in in_order(stem, values)]
+    fields = PARAMS[stem].model_fields if stem in PARAMS else {}
+    meanings = {name: field.description or "" for name, field in fields.items()}
+    return [Row(name, _in_full(values[name]), meanings.get(name, "")) for name in in_order(stem, values)]
 
 
-def in_full(value: Any) -> str:
+def _in_full(value: Any) -> str:
     """A value as text: a list of texts has one line for each, other lists are one line."""
     if _are_texts(value):
         return "\n".join(f"· {entry}" for entry in value)
-    if isinstance(value, list):
-        return ", ".join(str(entry) for entry in value) or "none"
-    return str(value)
+    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
 
 
 def in_short(value: Any, *, texts: int = TEXTS_SHOWN) -> str:
-    """As `in_full`, but of a list of texts only the first `texts` and how many there are."""
-    if not _are_texts(value) or 0 < len(value) <= texts:
-        return in_full(value)
+    """A value as text: of a list of texts only the first `texts`, one a line, and how many there are."""
+    if not _are_texts(value) or len(value) <= texts:
+        return _in_full(value)
     if not texts:
         return f"{len(value)} text" + ("s" if len(value) > 1 else "")
-    return in_full(value[:texts]) + f"\nand {len(value) - texts} more"
+    return _in_full(value[:texts]) + f"\nand {len(value) - texts} more"
 
 
 def duration(seconds: float) -> str:
@@ -335,28 +310,29 @@ def _facts_line(executed: ExecutedNotebook, records: RunRecords) -> list[str]:
     finished = result.finished_utc if result else executed.ended or executed.started
     seconds = result.wall_s if result else executed.seconds
     facts = [finished.strftime("%-d %B %Y, %H:%M UTC")] if finished else []
-    if seconds:
-        facts.append(f"took {duration(seconds)}")
+    facts += [f"took {duration(seconds)}"] if seconds else []
     if start:
-        facts.append(start.environment.name)
-        facts += [f"seed {start.seed}"] if start.seed is not None else []
-        facts += [f"revision {start.revision}"] if start.revision else []
         packages = start.environment.packages
-        facts.append(", ".join(f"{name} {packages[name]}" for name in VERSIONS_ON_TOP if packages.get(name)))
+        facts += [
+            start.environment.name,
+            f"seed {start.seed}" if start.seed is not None else "",
+            f"revision {start.revision}" if start.revision else "",
+            ", ".join(f"{name} {packages[name]}" for name in VERSIONS_ON_TOP if packages.get(name)),
+        ]
     return [fact for fact in facts if fact]
 
 
 def _machine_rows(start: RunStart, result: RunRecord | None) -> list[Row]:
     machine = start.environment
     peak = result.peak_rss_mib if result else None
-    rows = [
-        Row("CPU", f"{machine.cpu}, {machine.physical_cores or 'unknown'} physical cores"),
-        Row("memory", f"{machine.memory_gib} GiB"),
-        Row("GPU", machine.gpu or "not used"),
-        Row("torch threads", str(machine.torch_threads or "torch was not loaded")),
-        Row("peak memory", "unknown" if peak is None else f"{peak} MiB"),
-        Row("platform", machine.platform),
-        Row("revision", start.git_revision or "not in a git repository"),
-        Row("python", machine.python),
-    ]
-    return rows + [Row(name, version) for name, version in machine.packages.items() if version]
+    facts = {
+        "CPU": f"{machine.cpu}, {machine.physical_cores or 'unknown'} physical cores",
+        "memory": f"{machine.memory_gib} GiB",
+        "GPU": machine.gpu or "not used",
+        "torch threads": str(machine.torch_threads or "torch was not loaded"),
+        "peak memory": "unknown" if peak is None else f"{peak} MiB",
+        "platform": machine.platform,
+        "revision": start.git_revision or "not in a git repository",
+        "python": machine.python,
+    }
+    return [Row(name, value) for name, value in (facts | machine.packages).items() if value]
