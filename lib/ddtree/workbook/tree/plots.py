@@ -5,7 +5,7 @@ Siblings stand from left to right by descending log-weight, as the verify tries 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,17 +69,7 @@ GAP = 9.0  # pixels between a label and the next node
 LABEL_OFFSET = 3.0  # pixels between a node's rim and its label
 LONGEST_LABEL = 10  # characters
 PHONE, TABLET, PAGE = 300.0, 540.0, 840.0  # pixels of the drawing in a figure of 390, 640 and 940
-SIZES = (
-    (PHONE, 12),
-    (PHONE, 11),
-    (TABLET, 13),
-    (TABLET, 12),
-    (TABLET, 11),
-    (PAGE, 12),
-    (PAGE, 11),
-    (PAGE, 10),
-    (PAGE, 9),
-)
+FONT_SIZES = {PHONE: (12, 11), TABLET: (13, 12, 11), PAGE: (12, 11, 10, 9)}  # of labels, tried in this order
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +97,10 @@ def fit_layout(
     A tree too wide for a page even without labels gets the width it needs.
     """
     texts = [shortened(label, LONGEST_LABEL) for label in labels]
-    for width, font_size in SIZES:
+    for width, font_size in ((page, size) for page, sizes in FONT_SIZES.items() for size in sizes):
         layout = _layout(parents, weights, texts, diameters, font_size, width)
         if layout.width <= width:
             return layout
-    width, font_size = SIZES[-1]
     shown = [""] * len(texts)
     layout = _layout(parents, weights, shown, diameters, font_size, width)
     for node in sorted(range(len(texts)), key=lambda i: (i not in labelled_first, -weights[i], i)):
@@ -177,12 +166,14 @@ def _layout(
     return TreeLayout([centre + margin for centre in x], list(labels), font_size, max(page, drawn))
 
 
-EDGE_STEPS = 20  # straight pieces of a curved edge
 LEVEL_HEIGHT, DENSE_LEVEL_HEIGHT = 64, 46  # pixels from one depth to the next, in shallow and in deep trees
 LEAST_HEIGHT = 180  # pixels of a plot, as long as its upright axis title
 SAG = 0.28  # how far, in depths, a sibling link hangs below its ends
-
-Point = tuple[float, float]
+ALONG = np.linspace(0, 1, 21)  # the share of the way at each point of a curve
+# How far across it is there, as a share, and how far below the straight way, in depths: from parent to child upright at
+# both ends, to clear the labels at the nodes' right; from sibling to sibling below the labels between them.
+DESCENDING = (ALONG**2 * (3 - 2 * ALONG), 0 * ALONG)
+HANGING = (ALONG, SAG * (1 - (2 * ALONG - 1) ** 4))
 
 
 def draw_tree(
@@ -208,7 +199,7 @@ def draw_tree(
     figure = go.Figure()
     for members, colour, width in ((drafted, EDGE, 1.2), (taken, ACCENT, 3.5)):
         edges = zip(nodes["parent"][members], members, strict=True)
-        _add_curves(figure, nodes, layout, edges, _descent, colour=colour, line={"width": width})
+        _add_curves(figure, nodes, layout, edges, DESCENDING, colour=colour, line={"width": width})
     for name, members, colour in (
         ("last committed token", [0], GREY),
         ("drafted", drafted, BLUE),
@@ -230,8 +221,8 @@ def draw_links(
     layout = _fitted(nodes, [f"{i} {token}" for i, token in enumerate(nodes["token"])])
     figure = go.Figure()
     for name, table, colour, dash, curve in (
-        ("first child", tables.next_token, BLUE, "solid", _descent),
-        ("next sibling", tables.next_sibling, ORANGE, "dot", _sag),
+        ("first child", tables.next_token, BLUE, "solid", DESCENDING),
+        ("next sibling", tables.next_sibling, ORANGE, "dot", HANGING),
     ):
         links = ((i, j) for i, j in enumerate(table[row, : len(nodes)].tolist()) if j >= 0)
         _add_curves(figure, nodes, layout, links, curve, name=name, colour=colour, line={"dash": dash})
@@ -289,25 +280,18 @@ def _add_curves(
     nodes: pd.DataFrame,
     layout: TreeLayout,
     links: Iterable[tuple[int, int]],
-    curve: Callable[[Point, Point], list[Point]],
+    curve: tuple[np.ndarray, np.ndarray],
     **style: Any,
 ) -> None:
     """One curve for each link, None after each, as a plotly line takes them."""
-    places = list(zip(layout.x, nodes["depth"].tolist(), strict=True))
-    points = [point for i, j in links for point in (*curve(places[i], places[j]), (None, None))]
-    add_series(figure, nodes, [x for x, _ in points], [y for _, y in points], mode="lines", **style)
-
-
-def _descent(start: Point, end: Point) -> list[Point]:
-    """From parent to child, upright at both ends, so that it clears the labels at the nodes' right."""
-    shares = [step / EDGE_STEPS for step in range(EDGE_STEPS + 1)]
-    return [(start[0] + (end[0] - start[0]) * t * t * (3 - 2 * t), start[1] + (end[1] - start[1]) * t) for t in shares]
-
-
-def _sag(start: Point, end: Point) -> list[Point]:
-    """From sibling to sibling, hanging below the labels between them."""
-    shares = [step / EDGE_STEPS for step in range(EDGE_STEPS + 1)]
-    return [(start[0] + (end[0] - start[0]) * t, start[1] + SAG * (1 - (2 * t - 1) ** 4)) for t in shares]
+    across, below = curve
+    x, depth = np.array(layout.x), nodes["depth"].to_numpy()
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    for i, j in links:
+        xs += [*(x[i] + (x[j] - x[i]) * across).tolist(), None]
+        ys += [*(depth[i] + (depth[j] - depth[i]) * ALONG + below).tolist(), None]
+    add_series(figure, nodes, xs, ys, mode="lines", **style)
 
 
 def _framed(figure: go.Figure, nodes: pd.DataFrame, layout: TreeLayout, title: str, subtitle: str) -> go.Figure:
@@ -365,40 +349,30 @@ def draw_mask(
     names = [*prefix, *(f"{i} {label}" for i, label in enumerate(nodes["token"]))]
     ticks = [plotly_text(shortened(name, 12)) for name in names]
     kind = torch.where(torch.arange(shown + n) < shown, 1, 2)
-    figure = go.Figure(
-        go.Heatmap(
-            z=torch.where(visible, kind, 0).tolist(),
-            zmin=0,
-            zmax=2,
-            colorscale=[[0, HIDDEN], [1 / 3, HIDDEN], [1 / 3, SKY], [2 / 3, SKY], [2 / 3, BLUE], [1, BLUE]],
-            showscale=False,
-            xgap=1,
-            ygap=1,
-            customdata=[
-                [
-                    f"{plotly_text(names[shown + i])} {'sees' if seen else 'does not see'} {plotly_text(names[j])}"
-                    for j, seen in enumerate(seen_by_node)
-                ]
-                for i, seen_by_node in enumerate(visible.tolist())
-            ],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    )
+    whole = [plotly_text(name) for name in names]
+    said = [
+        [f"{query} {'sees' if seen else 'does not see'} {key}" for key, seen in zip(whole, line, strict=True)]
+        for query, line in zip(whole[shown:], visible.tolist(), strict=True)
+    ]
+    colours = [[0, HIDDEN], [1 / 3, HIDDEN], [1 / 3, SKY], [2 / 3, SKY], [2 / 3, BLUE], [1, BLUE]]
+    style = {"zmin": 0, "zmax": 2, "colorscale": colours, "showscale": False, "xgap": 1, "ygap": 1}
+    cells = torch.where(visible, kind, 0).tolist()
+    figure = go.Figure(go.Heatmap(z=cells, customdata=said, hovertemplate="%{customdata}<extra></extra>", **style))
+    marker = {"symbol": "square", "size": 12, "line": {"width": 1, "color": EDGE}}
     for name, colour in (("sees a prefix token", SKY), ("sees itself or an ancestor", BLUE), ("hidden", HIDDEN)):
-        marker = {"symbol": "square", "size": 12, "line": {"width": 1, "color": EDGE}}
         add_series(figure, nodes, [None], [None], name=name, colour=colour, mode="markers", marker=marker)
-    share = visible[:, shown:].float().mean().item()
     cell = max(11, min(26, 780 // n))
+    share = visible[:, shown:].float().mean()
     title = f"A node sees the prefix and its own branch: {share:.0%} of {n} {TIMES} {n} node pairs"
     header = HEADER_ROOM + COLUMN_LABELS
     subtitle = "Siblings never see one another."
     apply_layout(figure, title, subtitle, n * cell, header=header, footer=LEGEND_ROW, legend_drop=8, narrow=False)
     font = {"size": 11 if cell >= 15 else 9}
     column = {**named_ticks(ticks), "tickangle": -90, "side": "top"}
-    line = {**named_ticks(ticks[shown:]), "autorange": "reversed", "scaleanchor": "x"}
+    upright = {**named_ticks(ticks[shown:]), "autorange": "reversed", "scaleanchor": "x"}
     bare = {"tickfont": font, "showgrid": False, "zeroline": False, "ticks": "", "constrain": "domain"}
     figure.update_xaxes(range=[-0.5, shown + n - 0.5], title="key: prefix token, then node", **column, **bare)
-    figure.update_yaxes(title="query: node", **line, **bare)
+    figure.update_yaxes(title="query: node", **upright, **bare)
     figure.add_vline(x=shown - 0.5, line={"color": INK, "width": 1.5})
     return figure.update_layout(width=FIGURE_WIDTH, legend_itemsizing="constant")
 
