@@ -96,17 +96,28 @@ def fit_layout(
     `labels` and `diameters` (pixels) hold one value for each node; the nodes `labelled_first` go before all others.
     A tree too wide for a page even without labels gets the width it needs.
     """
+    left = [diameter / 2 for diameter in diameters]
+
+    def drawn(labels: Sequence[str], font_size: int, page: float) -> TreeLayout:
+        """The drawing in the middle of a page, or as wide as it has to be."""
+        texts = [LABEL_OFFSET + text_width(label, font_size) if label else 0.0 for label in labels]
+        right = [rim + text for rim, text in zip(left, texts, strict=True)]
+        x = tidy_positions(parents, weights, left, right)
+        width = max(centre + reach for centre, reach in zip(x, right, strict=True))
+        margin = max(0.0, page - width) / 2
+        return TreeLayout([centre + margin for centre in x], list(labels), font_size, max(page, width))
+
     texts = [shortened(label, LONGEST_LABEL) for label in labels]
-    for width, font_size in ((page, size) for page, sizes in FONT_SIZES.items() for size in sizes):
-        layout = _layout(parents, weights, texts, diameters, font_size, width)
-        if layout.width <= width:
+    for page, font_size in ((page, size) for page, sizes in FONT_SIZES.items() for size in sizes):
+        layout = drawn(texts, font_size, page)
+        if layout.width <= page:
             return layout
     shown = [""] * len(texts)
-    layout = _layout(parents, weights, shown, diameters, font_size, width)
+    layout = drawn(shown, font_size, page)
     for node in sorted(range(len(texts)), key=lambda i: (i not in labelled_first, -weights[i], i)):
         shown[node] = texts[node]
-        longer = _layout(parents, weights, shown, diameters, font_size, width)
-        if longer.width <= width:
+        longer = drawn(shown, font_size, page)
+        if longer.width <= page:
             layout = longer
         else:
             shown[node] = ""
@@ -146,34 +157,15 @@ def tidy_positions(
     return x
 
 
-def _layout(
-    parents: Sequence[int],
-    weights: Sequence[float],
-    labels: Sequence[str],
-    diameters: Sequence[float],
-    font_size: int,
-    page: float,
-) -> TreeLayout:
-    """The drawing in the middle of a page, or as wide as it has to be."""
-    left = [diameter / 2 for diameter in diameters]
-    right = [
-        rim + (LABEL_OFFSET + text_width(label, font_size) if label else 0.0)
-        for rim, label in zip(left, labels, strict=True)
-    ]
-    x = tidy_positions(parents, weights, left, right)
-    drawn = max(centre + reach for centre, reach in zip(x, right, strict=True))
-    margin = max(0.0, page - drawn) / 2
-    return TreeLayout([centre + margin for centre in x], list(labels), font_size, max(page, drawn))
-
-
 LEVEL_HEIGHT, DENSE_LEVEL_HEIGHT = 64, 46  # pixels from one depth to the next, in shallow and in deep trees
 LEAST_HEIGHT = 180  # pixels of a plot, as long as its upright axis title
 SAG = 0.28  # how far, in depths, a sibling link hangs below its ends
 ALONG = np.linspace(0, 1, 21)  # the share of the way at each point of a curve
 # How far across it is there, as a share, and how far below the straight way, in depths: from parent to child upright at
 # both ends, to clear the labels at the nodes' right; from sibling to sibling below the labels between them.
-DESCENDING = (ALONG**2 * (3 - 2 * ALONG), 0 * ALONG)
-HANGING = (ALONG, SAG * (1 - (2 * ALONG - 1) ** 4))
+Curve = tuple[np.ndarray, np.ndarray]
+DESCENDING: Curve = (ALONG**2 * (3 - 2 * ALONG), 0 * ALONG)
+HANGING: Curve = (ALONG, SAG * (1 - (2 * ALONG - 1) ** 4))
 
 
 def draw_tree(
@@ -193,20 +185,20 @@ def draw_tree(
     """
     nodes = nodes_of(tree, row, labels)
     accepted = _checked_path(nodes, path)
-    layout = _fitted(nodes, nodes["token"], accepted)
+    nodes, layout = _placed(nodes, nodes["token"], accepted)
     drafted = [i for i in range(1, len(nodes)) if i not in accepted]
     taken = [i for i in accepted if i > 0]
     figure = go.Figure()
     for members, colour, width in ((drafted, EDGE, 1.2), (taken, ACCENT, 3.5)):
         edges = zip(nodes["parent"][members], members, strict=True)
-        _add_curves(figure, nodes, layout, edges, DESCENDING, colour=colour, line={"width": width})
+        _add_curves(figure, nodes, edges, DESCENDING, colour=colour, line={"width": width})
     for name, members, colour in (
         ("last committed token", [0], GREY),
         ("drafted", drafted, BLUE),
         ("accepted", taken, ACCENT),
     ):
         if members:
-            _add_marks(figure, nodes, layout, members, name, colour)
+            _add_marks(figure, nodes, members, name, colour)
     return _framed(figure, nodes, layout, title, "The larger a node, the likelier its prefix under the drafter.")
 
 
@@ -218,15 +210,15 @@ def draw_links(
     Show `tree_table` beside it: its columns hold the same links as numbers. Raises ValueError as `draw_tree`.
     """
     nodes = nodes_of(tree, row, labels)
-    layout = _fitted(nodes, [f"{i} {token}" for i, token in enumerate(nodes["token"])])
+    nodes, layout = _placed(nodes, [f"{i} {token}" for i, token in enumerate(nodes["token"])])
     figure = go.Figure()
     for name, table, colour, dash, curve in (
         ("first child", tables.next_token, BLUE, "solid", DESCENDING),
         ("next sibling", tables.next_sibling, ORANGE, "dot", HANGING),
     ):
         links = ((i, j) for i, j in enumerate(table[row, : len(nodes)].tolist()) if j >= 0)
-        _add_curves(figure, nodes, layout, links, curve, name=name, colour=colour, line={"dash": dash})
-    _add_marks(figure, nodes, layout, list(nodes.index), "node", GREY)
+        _add_curves(figure, nodes, links, curve, name=name, colour=colour, line={"dash": dash})
+    _add_marks(figure, nodes, list(nodes.index), "node", GREY)
     subtitle = "The verify tries siblings along the dotted links and descends at the first it accepts."
     return _framed(figure, nodes, layout, title, subtitle)
 
@@ -255,16 +247,18 @@ def _checked_path(nodes: pd.DataFrame, path: Sequence[int]) -> list[int]:
     return accepted
 
 
-def _fitted(nodes: pd.DataFrame, labels: Iterable[str], accepted: Sequence[int] = ()) -> TreeLayout:
+def _placed(
+    nodes: pd.DataFrame, labels: Iterable[str], accepted: Sequence[int] = ()
+) -> tuple[pd.DataFrame, TreeLayout]:
+    """The nodes with their place, as x in pixels, and the layout that it is from."""
     parents, weights, diameters = (nodes[name].tolist() for name in ("parent", "log-weight", "diameter"))
-    return fit_layout(parents, weights, list(labels), diameters, labelled_first=accepted)
+    layout = fit_layout(parents, weights, list(labels), diameters, labelled_first=accepted)
+    return nodes.assign(x=layout.x), layout
 
 
-def _add_marks(
-    figure: go.Figure, nodes: pd.DataFrame, layout: TreeLayout, members: list[int], name: str, colour: str
-) -> None:
+def _add_marks(figure: go.Figure, nodes: pd.DataFrame, members: list[int], name: str, colour: str) -> None:
     above = nodes["parent"].astype(object).where(nodes["parent"] >= 0, "none")
-    part = nodes.assign(x=layout.x, shown=nodes["token"].map(plotly_text), above=above).loc[members]
+    part = nodes.assign(shown=nodes["token"].map(plotly_text), above=above).loc[members]
     hover = (
         "<b>{shown}</b><br>node {node}, token {id}<br>depth {depth}, parent {above}<br>"
         "probability of the prefix {probability:.3g}<br>given the parent {given:.3g}"
@@ -276,16 +270,11 @@ def _add_marks(
 
 
 def _add_curves(
-    figure: go.Figure,
-    nodes: pd.DataFrame,
-    layout: TreeLayout,
-    links: Iterable[tuple[int, int]],
-    curve: tuple[np.ndarray, np.ndarray],
-    **style: Any,
+    figure: go.Figure, nodes: pd.DataFrame, links: Iterable[tuple[int, int]], curve: Curve, **style: Any
 ) -> None:
     """One curve for each link, None after each, as a plotly line takes them."""
     across, below = curve
-    x, depth = np.array(layout.x), nodes["depth"].to_numpy()
+    x, depth = nodes["x"].to_numpy(), nodes["depth"].to_numpy()
     xs: list[float | None] = []
     ys: list[float | None] = []
     for i, j in links:
