@@ -23,7 +23,6 @@ NODE_COLUMNS = [
     *("temperature", "request", "round", "depth"),
     *("draft", "target", "draft_reach", "reach", "evaluated", "accepted"),
 ]
-LENGTH_COLUMNS = ["temperature", "rounds", "drafter", "target", "target_lo", "target_hi", "measured", "z"]
 DEEPEST = 3  # deeper nodes are counted at this depth, because few rounds reach them
 Z95 = float(norm.isf(0.025))
 
@@ -125,12 +124,10 @@ def acceptance_lengths(nodes: pd.DataFrame) -> pd.DataFrame:
     summed = ["draft_reach", "reach", "second_moment", "accepted"]
     sums = weighted.groupby(["temperature", "request", "round"])[summed].sum()
     sums["variance"] = (sums["second_moment"] - sums["reach"] ** 2).clip(lower=0)
-    rows = []
-    for temperature, rounds in sums.groupby("temperature"):
-        drafter, target, measured = 1 + rounds[["draft_reach", "reach", "accepted"]].mean()
-        error = float(np.sqrt(rounds["variance"].sum())) / len(rounds)
-        z = (measured - target) / error if error > 1e-4 else None
-        rows.append(
-            (temperature, len(rounds), drafter, target, target - Z95 * error, target + Z95 * error, measured, z)
-        )
-    return pd.DataFrame(rows, columns=LENGTH_COLUMNS).astype({"z": float})
+    by_temperature = sums.groupby("temperature")
+    rounds = by_temperature.size()
+    drafter, target, measured = (1 + by_temperature[name].mean() for name in ("draft_reach", "reach", "accepted"))
+    error = np.sqrt(by_temperature["variance"].sum()) / rounds
+    found = {"rounds": rounds, "drafter": drafter, "target": target}
+    found |= {"target_lo": target - Z95 * error, "target_hi": target + Z95 * error, "measured": measured}
+    return pd.DataFrame(found | {"z": ((measured - target) / error).where(error > 1e-4)}).reset_index()
