@@ -313,12 +313,9 @@ def add_series(
         if value:
             middle, low, high = (frame[column].astype(float) for column in interval_columns(value))
             # An end on the wrong side has length 0.
-            lengths = {
-                "array": (high - middle).clip(lower=0).tolist(),
-                "arrayminus": (middle - low).clip(lower=0).tolist(),
-            }
+            above, below = ((far - near).clip(lower=0).tolist() for far, near in ((high, middle), (middle, low)))
             style_of_bar = {"color": error_colour or colour, "thickness": 1.2, "width": 4}
-            found[axis] = {"type": "data", "symmetric": False} | lengths | style_of_bar
+            found[axis] = {"type": "data", "symmetric": False, "array": above, "arrayminus": below} | style_of_bar
     found["marker"] = {"color": colour} | style.pop("marker", {})
     if "lines" in mode:
         found["line"] = {"color": colour, "width": 2} | style.pop("line", {})
