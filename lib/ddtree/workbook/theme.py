@@ -148,13 +148,8 @@ def require(frame: pd.DataFrame, name: str, columns: Iterable[str], *, inside: S
             )
 
 
-AXIS = {
-    **dict.fromkeys(("gridcolor", "linecolor", "zerolinecolor", "tickcolor"), GRID),
-    "automargin": True,
-    "ticks": "outside",
-    "nticks": 7,
-    "title": {"standoff": 10, "font": {"size": 13}},
-}
+AXIS: dict[str, Any] = dict.fromkeys(("gridcolor", "linecolor", "zerolinecolor", "tickcolor"), GRID)
+AXIS |= {"automargin": True, "ticks": "outside", "nticks": 7, "title": {"standoff": 10, "font": {"size": 13}}}
 # Transparent paper, titles at the left, and a mode bar of its own colours: plotly's own is half black on clear paper.
 pio.templates[TEMPLATE] = go.layout.Template(
     layout={
