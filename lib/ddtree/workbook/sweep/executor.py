@@ -22,7 +22,7 @@ from ddtree.workbook.params import PARAMS
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.runner import RunOutcome, run_notebook
 from ddtree.workbook.sweep.cell import GPUS_VARIABLE, failure_of, is_done, reset, visible_gpus, write_failure
-from ddtree.workbook.sweep.grid import Cell, Plan, cell_folder
+from ddtree.workbook.sweep.grid import Cell, Plan, cell_folder, from_root
 
 LOCAL = "local"
 PROFILES = Path("params/sweeps/profiles")  # relative to the project root
@@ -46,18 +46,20 @@ class Jobs:
 def local_jobs(count: int, cells: list[Cell]) -> Jobs:
     """`count` cells at once, each with its share of the physical cores, at least one. Raises ExecutorError."""
     threads = threads_of_each(count, psutil.cpu_count(logical=False) or 1)
-    gpus = visible_gpus() if any(cell.gpus for cell in cells) else []
-    if not gpus and any(cell.gpus for cell in cells):
+    on_gpu = any(cell.gpus for cell in cells)
+    gpus = visible_gpus() if on_gpu else []
+    if on_gpu and not gpus:
         raise ExecutorError("device is cuda, but CUDA sees no GPU here; use device: cpu or --executor slurm.")
     options = [*NO_PROFILE, "--executor", LOCAL]
     options += ["--cores", str(count * threads), "--set-threads", f"cell={threads}", "--resources", f"gpu={len(gpus)}"]
+    environment = {GPUS_VARIABLE: ",".join(gpus)}
     if count == 1:
-        return Jobs(options, True, "", {GPUS_VARIABLE: ",".join(gpus)})
+        return Jobs(options, True, "", environment)
     note = (
         f"{count} cells at once, {threads} thread(s) each: tokens/s are those of loaded cores, "
         "so compare speeds within a cell only."
     )
-    return Jobs(options, True, note, {GPUS_VARIABLE: ",".join(gpus), "OMP_WAIT_POLICY": "PASSIVE"})
+    return Jobs(options, True, note, environment | {"OMP_WAIT_POLICY": "PASSIVE"})
 
 
 def threads_of_each(jobs: int, cores: int) -> int:
@@ -66,36 +68,29 @@ def threads_of_each(jobs: int, cores: int) -> int:
 
 def remote_jobs(executor: str | None, profile: str | None, count: int | None) -> Jobs:
     """What the profile says, else the one shipped for `executor`; `count` jobs at most. Raises ExecutorError."""
-    if (
-        executor is not None
-        and importlib.util.find_spec(f"snakemake_executor_plugin_{executor.replace('-', '_')}") is None
-    ):
+    module = f"snakemake_executor_plugin_{(executor or '').replace('-', '_')}"
+    if executor is not None and importlib.util.find_spec(module) is None:
         raise ExecutorError(
             f"The executor {executor} needs the package snakemake-executor-plugin-{executor}: "
             f"{sys.executable} -m pip install snakemake-executor-plugin-{executor}"
         )
-    shipped = project_root() / PROFILES / (executor or "")
-    if profile is None and not (executor and shipped.is_dir()):
-        raise ExecutorError(f"The executor {executor} has no profile in {PROFILES}/; name one by --profile.")
     if profile is None:
+        shipped = project_root() / PROFILES / (executor or "")
+        if not executor or not shipped.is_dir():
+            raise ExecutorError(f"The executor {executor} has no profile in {PROFILES}/; name one by --profile.")
         profile = str(shipped)
     elif Path(profile).exists():
         profile = str(Path(profile).absolute())
     options = ["--profile", profile, "--workflow-profile", "none"]
     options += ["--executor", executor] if executor else []
     options += ["--jobs", str(count)] if count else []
-    return Jobs(options, executor == LOCAL, "", {})
+    return Jobs(options, executor == LOCAL, "")
 
 
 def environment_of(jobs: Jobs) -> dict[str, str]:
     """Our environment and what `jobs` adds; never a profile or a GPU list that only the shell knows of."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("SNAKEMAKE_PROFILE", GPUS_VARIABLE)}
     return inherited | jobs.environment
-
-
-def _is_installed(executor: str) -> bool:
-    module = f"snakemake_executor_plugin_{executor.replace('-', '_')}"
-    return executor == LOCAL or importlib.util.find_spec(module) is not None
 
 
 CELL_LOG = "cell.log"  # the shell makes it when the cell's process starts
@@ -415,8 +410,6 @@ def summary_notebook() -> Path | None:
 
 def summarise(notebook: Path, folder: Path) -> RunOutcome:
     """Run `notebook` on the sweep in `folder`, finished or partial. Raises RecordError and OSError of the disk."""
-    root = project_root()
-    shown = folder.relative_to(root) if folder.is_relative_to(root) else folder
-    out_dir = shown / FOLDER_NAME
-    params = PARAMS[NOTEBOOK].from_mapping({"sweep_dir": shown.as_posix(), "out_dir": out_dir.as_posix()})
-    return run_notebook(notebook, params, folder / FOLDER_NAME)
+    out_dir = folder / FOLDER_NAME
+    params = PARAMS[NOTEBOOK].from_mapping({"sweep_dir": from_root(folder), "out_dir": from_root(out_dir)})
+    return run_notebook(notebook, params, out_dir)
