@@ -227,24 +227,20 @@ class Stop:
     def __init__(self, process: subprocess.Popen[bytes], *, local: bool) -> None:
         self._process = process
         self._local = local
-        self._asked = 0
+        self.asked = 0  # signals that came
         self._passed_on = 0
         self._interrupted: set[int] = set()
 
-    @property
-    def asked(self) -> bool:
-        return self._asked > 0
-
     def note(self, _number: int, _frame: FrameType | None) -> None:
         """The signal handler: nothing happens before `pass_on`."""
-        self._asked += 1
+        self.asked += 1
 
     def pass_on(self) -> None:
         """To be called again and again: a cell that Snakemake was just starting when the signal came is met later."""
-        if self._asked > self._passed_on:
+        if self.asked > self._passed_on:
             if not self._passed_on:
                 print(STOPPING_LINE, file=sys.stderr, flush=True)
-            self._passed_on = self._asked
+            self._passed_on = self.asked
             self._interrupted = set()
             # By SIGTERM Snakemake waits for the jobs that run here; by SIGINT it cancels those of a cluster.
             self._process.send_signal(signal.SIGTERM if self._local else signal.SIGINT)
@@ -257,11 +253,13 @@ class Stop:
 
 def cells_under(pid: int) -> set[int]:
     """The processes of cells among the descendants of the process `pid`."""
-    try:
-        family = psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return set()
-    return {member.pid for member in family if _is_cell(member)}
+    found = set()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for member in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                if member.cmdline()[1:3] == ["-m", CELL_MODULE]:
+                    found.add(member.pid)
+    return found
 
 
 def end_family(process: subprocess.Popen[bytes]) -> None:
@@ -274,13 +272,6 @@ def end_family(process: subprocess.Popen[bytes]) -> None:
         if member.is_running():
             member.kill()
     process.wait()
-
-
-def _is_cell(process: psutil.Process) -> bool:
-    try:
-        return process.cmdline()[1:3] == ["-m", CELL_MODULE]
-    except psutil.Error:  # it has just ended
-        return False
 
 
 SNAKEMAKE_LOG = "snakemake.log"
@@ -363,7 +354,7 @@ class Engine:
         finally:
             end_family(process)
         waiting = tally.end()
-        return Ending(tally.failures, waiting, stop.asked, process.returncode)
+        return Ending(tally.failures, waiting, stop.asked > 0, process.returncode)
 
     def _unlock(self) -> bool:
         """Whether there was a lock of Snakemake to remove. It is nobody's: who works here has locked the log."""

@@ -152,8 +152,13 @@ def _map(
         f"{r['cells']} cells"
         for r in shown.to_dict("records")
     ]
-    squares = shown.assign(hover=hover).pivot(index="temperature", columns="label").astype(object)
-    z, text, details = (squares[name].reindex(index=rows, columns=labels) for name in ("colour", "written", "hover"))
+    squares = shown.assign(hover=hover)
+    z, text, details = (
+        squares.pivot(index="temperature", columns="label", values=name)
+        .reindex(index=rows, columns=labels)
+        .astype(object)
+        for name in ("colour", "written", "hover")
+    )
     heat = go.Heatmap(
         x=list(range(len(labels))),
         y=list(range(len(rows))),
