@@ -27,6 +27,23 @@ from ddtree.workbook.sweep.grid import Cell, Plan, cell_folder, from_root
 LOCAL = "local"
 PROFILES = Path("params/sweeps/profiles")  # relative to the project root
 NO_PROFILE = ("--profile", "none", "--workflow-profile", "none")
+SNAKEMAKE_LOG = "snakemake.log"
+CORES_OF_A_CLUSTER = 1_000_000  # no bound, in a dry run
+LOOK_S = 0.3  # seconds between two looks at the cells
+CELL_MODULE = "ddtree.workbook.sweep.cell"
+STOPPING_LINE = "Stopping: the cells that run are ended, those done are kept. Again to end them at once."
+CELL_LOG = "cell.log"  # the shell makes it when the cell's process starts
+SILENT = (
+    "its process ended without a reason: it was killed, by hand, by the scheduler or for want of memory; "
+    f"{CELL_LOG} has its last words"
+)
+NOTEBOOK = "05_sweep"  # summarises a sweep
+FOLDER_NAME = "summary"
+MINUTE = 60  # seconds
+
+
+class BusyError(RuntimeError):
+    """Another process is at work in the sweep's folder."""
 
 
 class ExecutorError(ValueError):
@@ -93,13 +110,6 @@ def environment_of(jobs: Jobs) -> dict[str, str]:
     return inherited | jobs.environment
 
 
-CELL_LOG = "cell.log"  # the shell makes it when the cell's process starts
-SILENT = (
-    "its process ended without a reason: it was killed, by hand, by the scheduler or for want of memory; "
-    f"{CELL_LOG} has its last words"
-)
-
-
 class Tally:
     """The cells without a whole result at the start, `todo`, and how those that ended since did.
 
@@ -158,9 +168,6 @@ class Tally:
         return waiting
 
 
-MINUTE = 60  # seconds
-
-
 @dataclass(frozen=True, slots=True)
 class Count:
     """Cells of the plan that have ended, of which `failed` without a result; `fresh` of them in this call."""
@@ -211,10 +218,6 @@ class ProgressLine:
         if self._shown:
             print(flush=True)
         self._shown = ""
-
-
-CELL_MODULE = "ddtree.workbook.sweep.cell"
-STOPPING_LINE = "Stopping: the cells that run are ended, those done are kept. Again to end them at once."
 
 
 class Stop:
@@ -272,15 +275,6 @@ def end_family(process: subprocess.Popen[bytes]) -> None:
         if member.is_running():
             member.kill()
     process.wait()
-
-
-SNAKEMAKE_LOG = "snakemake.log"
-CORES_OF_A_CLUSTER = 1_000_000  # no bound, in a dry run
-LOOK_S = 0.3  # seconds between two looks at the cells
-
-
-class BusyError(RuntimeError):
-    """Another process is at work in the sweep's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,10 +381,6 @@ def _command(folder: Path) -> list[str]:
     snakefile = project_root() / "Snakefile"
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--directory", str(folder)]
     return [*command, "--keep-going", "--rerun-triggers", "mtime", "--drop-metadata", "--nocolor"]
-
-
-NOTEBOOK = "05_sweep"
-FOLDER_NAME = "summary"
 
 
 def summary_notebook() -> Path | None:

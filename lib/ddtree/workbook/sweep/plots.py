@@ -18,6 +18,7 @@ from ddtree.workbook.sweep.analysis import (
     ALL,
     AUTO,
     PARTS,
+    STRATEGIES,
     BeyondEntropy,
     describe_auto,
     describe_best,
@@ -74,8 +75,7 @@ def ordered_labels(labels: set[str]) -> list[str]:
 
     def place(label: str) -> tuple[int, int]:
         kind, _, budget = label.partition(" ")
-        fixed = int(budget) if budget.isdigit() else 0
-        return ["autoregressive", "chain", "tree"].index(kind) + (budget == "auto"), fixed
+        return STRATEGIES[kind] + (budget == "auto"), int(budget) if budget.isdigit() else 0
 
     return sorted(labels, key=place)
 
