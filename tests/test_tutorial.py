@@ -108,15 +108,16 @@ def test_a_wrong_number_is_seen() -> None:
 
 
 def quotes(text: str) -> Iterator[str]:
-    for found in re.findall(r"README: ([^\]\n]+)", text):
+    for found in re.findall(r"measured: ([^\]\n]+)", text):
         yield from found.split(", ")
 
 
-def test_numbers_quoted_from_the_readme_are_in_it() -> None:
-    readme = " ".join(README.replace("*", "").split())
+def test_numbers_quoted_from_the_records_are_in_them() -> None:
+    pages = (ROOT / "docs" / name for name in ("results.md", "exactness.md"))
+    written = " ".join(" ".join(page.read_text(encoding="utf-8") for page in pages).replace("*", "").split())
     found = list(quotes(TEXT))
     assert len(found) > 5
-    assert [quote for quote in found if not re.search(rf"(?<![\d.]){re.escape(quote)}(?!\.?\d)", readme)] == []
+    assert [quote for quote in found if not re.search(rf"(?<![\d.]){re.escape(quote)}(?!\.?\d)", written)] == []
 
 
 # What is to be typed

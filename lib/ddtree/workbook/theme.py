@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import plotly.io as pio
@@ -32,15 +33,7 @@ STAGE_COLOURS = {
     "sample": VERMILION,
     "commit": PURPLE,
 }
-TEMPERATURE_ANCHORS = (
-    (0.0, GREEN),
-    (0.3, SKY),
-    (0.6, BLUE),
-    (0.8, PURPLE),
-    (1.0, VERMILION),
-    (1.5, ORANGE),
-    (2.0, YELLOW),
-)
+TEMPERATURE_ANCHORS = {0.0: GREEN, 0.3: SKY, 0.6: BLUE, 0.8: PURPLE, 1.0: VERMILION, 1.5: ORANGE, 2.0: YELLOW}
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -78,19 +71,10 @@ def temperature_colour(temperature: float) -> str:
     """
     if not temperature >= 0:
         raise ValueError(f"temperature is {temperature}; it must be 0 or more.")
-    (low, low_colour), *higher = TEMPERATURE_ANCHORS
-    for high, high_colour in higher:
-        if temperature <= high:
-            return _blend(low_colour, high_colour, (temperature - low) / (high - low))
-        low, low_colour = high, high_colour
-    return low_colour
-
-
-def _blend(start: str, end: str, share: float) -> str:
-    channels = (
-        round(int(start[i : i + 2], 16) * (1 - share) + int(end[i : i + 2], 16) * share) for i in range(1, 7, 2)
-    )
-    return "#" + "".join(f"{channel:02X}" for channel in channels)
+    colours = TEMPERATURE_ANCHORS.values()
+    channels = [[int(colour[i : i + 2], 16) for colour in colours] for i in (1, 3, 5)]
+    blended = [np.interp(temperature, list(TEMPERATURE_ANCHORS), channel) for channel in channels]
+    return "#" + "".join(f"{round(channel):02X}" for channel in blended)
 
 
 class Line(NamedTuple):
@@ -164,43 +148,24 @@ def require(frame: pd.DataFrame, name: str, columns: Iterable[str], *, inside: S
             )
 
 
-def template() -> go.layout.Template:
-    """Fonts, transparent paper, grid, and titles at the left, as a plotly template."""
-    axis = {
-        "automargin": True,
-        "gridcolor": GRID,
-        "linecolor": GRID,
-        "zerolinecolor": GRID,
-        "tickcolor": GRID,
-        "ticks": "outside",
-        "nticks": 7,
-        "title": {"standoff": 10, "font": {"size": 13}},
+AXIS: dict[str, Any] = dict.fromkeys(("gridcolor", "linecolor", "zerolinecolor", "tickcolor"), GRID)
+AXIS |= {"automargin": True, "ticks": "outside", "nticks": 7, "title": {"standoff": 10, "font": {"size": 13}}}
+# Transparent paper, titles at the left, and a mode bar of its own colours: plotly's own is half black on clear paper.
+pio.templates[TEMPLATE] = go.layout.Template(
+    layout={
+        "font": {"family": FONT, "size": 12, "color": INK},
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
+        "title": {"x": 0.012, "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 14}}
+        | {"font": {"size": 15}, "subtitle": {"font": {"size": 12}}},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yanchor": "top", "itemwidth": 42},
+        "xaxis": AXIS,
+        "yaxis": AXIS,
+        "bargap": 0.3,
+        "hoverlabel": {"align": "left"},
+        "modebar": {"bgcolor": CLEAR, "color": GREY, "activecolor": BLUE},
     }
-    layout = go.Layout(
-        font={"family": FONT, "size": 12, "color": INK},
-        paper_bgcolor=CLEAR,
-        plot_bgcolor=CLEAR,
-        title={
-            "x": 0.012,
-            "xanchor": "left",
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-            "pad": {"t": 14},
-            "font": {"size": 15},
-            "subtitle": {"font": {"size": 12}},
-        },
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "yanchor": "top", "itemwidth": 42},
-        xaxis=axis,
-        yaxis=axis,
-        bargap=0.3,
-        hoverlabel={"align": "left"},
-        modebar={"bgcolor": CLEAR, "color": GREY, "activecolor": BLUE},  # plotly's own is half black on clear paper
-    )
-    return go.layout.Template(layout=layout)
-
-
-pio.templates[TEMPLATE] = template()
+)
 
 
 def apply_layout(
@@ -325,7 +290,9 @@ def add_series(
         style: further properties of the trace; those of `marker` and `line` add to the colour.
     """
     fields = [field for field in dict.fromkeys(FIELD.findall(hover)) if field not in ("x", "y", "text")]
-    found: dict[str, Any] = {"x": _values(frame, x), "y": _values(frame, y), "name": name or None}
+    found: dict[str, Any] = {"name": name or None}
+    for axis, values in (("x", x), ("y", y)):
+        found[axis] = frame[values].tolist() if isinstance(values, str) else list(values)
     if hover:
         shown = FIELD.sub(lambda m: f"%{{customdata[{fields.index(m[1])}]" if m[1] in fields else f"%{{{m[1]}", hover)
         found["hovertemplate"] = f"{shown}<extra>{name if extra is None else extra}</extra>"
@@ -339,7 +306,11 @@ def add_series(
         found["showlegend"] = found["legendgroup"] not in {trace.legendgroup for trace in figure.data}
     for axis, value in (("error_x", error_x), ("error_y", error_y)):
         if value:
-            found[axis] = error_bars(frame, value, error_colour or colour)
+            middle, low, high = (frame[column].astype(float) for column in interval_columns(value))
+            # An end on the wrong side has length 0.
+            above, below = ((far - near).clip(lower=0).tolist() for far, near in ((high, middle), (middle, low)))
+            style_of_bar = {"color": error_colour or colour, "thickness": 1.2, "width": 4}
+            found[axis] = {"type": "data", "symmetric": False, "array": above, "arrayminus": below} | style_of_bar
     found["marker"] = {"color": colour} | style.pop("marker", {})
     if "lines" in mode:
         found["line"] = {"color": colour, "width": 2} | style.pop("line", {})
@@ -348,18 +319,6 @@ def add_series(
         figure.add_bar(orientation="h" if mode == "bar h" else "v", **(found | style), **place)
     else:
         figure.add_scatter(mode=mode, **(found | style), **place)
-
-
-def _values(frame: pd.DataFrame, values: str | Iterable[Any]) -> list[Any]:
-    return frame[values].tolist() if isinstance(values, str) else list(values)
-
-
-def error_bars(frame: pd.DataFrame, value: str, colour: str | list[str]) -> dict[str, Any]:
-    """Plotly's error bars from the columns VALUE, VALUE_lo and VALUE_hi; an end on the wrong side has length 0."""
-    above = (frame[f"{value}_hi"] - frame[value]).astype(float).clip(lower=0).tolist()
-    below = (frame[value] - frame[f"{value}_lo"]).astype(float).clip(lower=0).tolist()
-    ends = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
-    return ends | {"color": colour, "thickness": 1.2, "width": 4}
 
 
 VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽"})

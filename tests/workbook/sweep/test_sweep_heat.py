@@ -128,7 +128,7 @@ def test_a_planted_effect_of_temperature_is_found_at_equal_entropy() -> None:
     rounds = spread(-0.05)
     beyond = beyond_entropy(rounds, BOOTSTRAP)
     means = rounds.groupby("temperature")["offered"].mean()
-    assert (beyond.low_t, beyond.high_t, beyond.prompts) == (0.5, 1.0, 4)
+    assert (beyond.cold, beyond.hot, beyond.prompts) == (0.5, 1.0, 4)
     assert beyond.temperature.value == pytest.approx(-0.05)
     assert beyond.change.value == pytest.approx(means[1.0] - means[0.5])
     assert beyond.entropy.value == pytest.approx(beyond.change.value + 0.05)

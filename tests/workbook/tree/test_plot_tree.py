@@ -31,7 +31,7 @@ def tree() -> DraftTree:
 def marks(figure: go.Figure) -> dict[int, tuple[str, float, float, float, list[object]]]:
     """Node: legend name, x, y, diameter, hover data."""
     return {
-        data[0]: (trace.name, x, y, size, data)
+        data[1]: (trace.name, x, y, size, data)
         for trace in figure.data
         if trace.mode == "markers"
         for x, y, size, data in zip(trace.x, trace.y, trace.marker.size, trace.customdata, strict=True)
@@ -63,7 +63,7 @@ def test_area_grows_with_probability_and_the_root_is_largest(tree: DraftTree) ->
 
 def test_pointing_at_a_node_tells_all_about_it(tree: DraftTree) -> None:
     nodes = marks(draw_tree(tree, 1, labels=LABELS, title="t"))
-    assert nodes[3][4][:5] == [3, "&lt;b&gt;", 12, 2, 2]
+    assert nodes[3][4][:5] == ["&lt;b&gt;", 3, 12, 2, 2]
     assert nodes[3][4][5:] == pytest.approx([0.25, 0.5])
     assert nodes[0][4][4:] == ["none", 1.0, 1.0]
 

@@ -272,9 +272,8 @@ def measure_attention(
         first = layers[0]
         read = 2 * first.k.numel() * (1 + prefix / first.nodes)
         moved = first.q.element_size() * (2 * first.q.numel() + read)
-        rows += setup.rows(
-            "attention", each, {"model": model, "prefix": prefix, "batch": batch, "budget": budget}, moved
-        )
+        place = {"model": model, "prefix": prefix, "batch": batch, "budget": budget}
+        rows += setup.rows("attention", each, place, moved)
         setup.say(f"attention: {where}")
     return rows
 

@@ -43,10 +43,8 @@ def measure_kernels(params: SpeedParams, *, say: Say = print, keep: Keep = lambd
         for vocab, batch, budget in product(params.vocabularies, params.batches, params.budgets)
     ]
     filtered = SamplingParams(params.temperature, params.top_k, params.top_p)
-    filters = {
-        f"top-k {params.top_k}, top-p {params.top_p:g}": filtered,
-        "no filter": SamplingParams(params.temperature),
-    }
+    named = f"top-k {params.top_k}, top-p {params.top_p:g}"
+    filters = {named: filtered, "no filter": SamplingParams(params.temperature)}
     metrics: dict[str, Any] = {"copy_bytes_per_s": bytes_per_s, "skipped": setup.skipped}
     metrics["stages"], metrics["builders"] = measure_stages(grid, filtered, setup)
     keep(metrics)

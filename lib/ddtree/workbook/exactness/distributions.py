@@ -98,11 +98,6 @@ def residual(fixed: FixedTree, node: int) -> Tensor:
     return rest if rest.sum() > 0 else fixed.rows[node].double()
 
 
-def own_final_coin(node: int, coins: np.ndarray, final_coins: np.ndarray) -> np.ndarray:
-    """The coin that no acceptance has read."""
-    return final_coins
-
-
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A sampling rule: which child a coin accepts, the weights if none is, and the coin that draws from them."""
@@ -111,8 +106,8 @@ class Rule:
     # (tree, node, coins [m, q]) -> place among the node's children, their number if none is accepted
     accept: Callable[[FixedTree, int, np.ndarray], np.ndarray] = first_sum_above
     rest: Callable[[FixedTree, int], Tensor] = residual  # (tree, node) -> weights float64 [V]
-    # (node, coins [m, q], final coins [m]) -> [m]
-    final_coin: Callable[[int, np.ndarray, np.ndarray], np.ndarray] = own_final_coin
+    # (node, coins [m, q], final coins [m]) -> [m]; by default the coin that no acceptance has read
+    final_coin: Callable[[int, np.ndarray, np.ndarray], np.ndarray] = lambda node, coins, final_coins: final_coins
 
 
 def _accept_by_ratio(fixed: FixedTree, node: int, coins: np.ndarray) -> np.ndarray:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -76,11 +74,10 @@ def inside_band(cells: pd.DataFrame) -> pd.Series:
 
 
 def _add_points(figure: go.Figure, part: pd.DataFrame, name: str, colour: str, symbol: str, *, row: int) -> None:
-    marker = {"size": 6, "symbol": symbol, "opacity": 0.75}
     ratio = part["seen"].clip(lower=NONE_SEEN) / part["expected"]
-    hover = "expected {x:.1f}, seen {seen:.0f}"
-    series: dict[str, Any] = {"mode": "markers", "marker": marker, "hover": hover}
-    add_series(figure, part, "expected", ratio, name=name, colour=colour, row=row, **series)
+    marker, hover = {"size": 6, "symbol": symbol, "opacity": 0.75}, "expected {x:.1f}, seen {seen:.0f}"
+    series = {"name": name, "colour": colour, "mode": "markers", "hover": hover}
+    add_series(figure, part, "expected", ratio, row=row, marker=marker, **series)
 
 
 def _add_band(figure: go.Figure, row: int, draws: float, least: float) -> None:

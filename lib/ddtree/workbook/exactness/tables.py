@@ -6,7 +6,7 @@ import pandas as pd
 from pandas.io.formats.style import Styler
 
 from ddtree.workbook.exactness.suite import DISTRIBUTIONS, SuiteResult
-from ddtree.workbook.tables import plain
+from ddtree.workbook.tables import plain, with_interval
 
 
 def distributions_table(result: SuiteResult) -> Styler:
@@ -20,7 +20,7 @@ def distributions_table(result: SuiteResult) -> Styler:
             "cells": _span(part["cells"]),
             "smallest p": _p(part["p"].min()),
             "after Holm": _p(part["p_holm"].min()),
-            "worst total variation": _with_interval(part.sort_values("tv").iloc[-1]),
+            "worst total variation": with_interval(part.sort_values("tv").tail(1), "tv", ".4f")[0],
             "smallest found": f"{part['smallest_found'].max():.4f}",
         }
         for name in DISTRIBUTIONS
@@ -31,18 +31,16 @@ def distributions_table(result: SuiteResult) -> Styler:
 
 def negative_controls_table(result: SuiteResult) -> Styler:
     """The rules that are wrong on purpose, each by the test that rejects it most clearly."""
-    shown = [
-        {
-            "negative control": row["rule"],
-            "distribution": row["law"],
-            "draws": f"{row['draws']:,}",
-            "impossible": f"{row['impossible']:,}",
-            "p after Holm": _p(row["p_holm"]),
-            "total variation": _with_interval(row),
-            "": "rejected" if row["rejected"] else "NOT rejected",
-        }
-        for _, row in result.negative_controls.iterrows()
-    ]
+    controls = result.negative_controls
+    shown = {
+        "negative control": controls["rule"],
+        "distribution": controls["law"],
+        "draws": controls["draws"].map("{:,}".format),
+        "impossible": controls["impossible"].map("{:,}".format),
+        "p after Holm": controls["p_holm"].map(_p),
+        "total variation": with_interval(controls, "tv", ".4f"),
+        "": controls["rejected"].map({True: "rejected", False: "NOT rejected"}),
+    }
     return plain(pd.DataFrame(shown))
 
 
@@ -53,7 +51,3 @@ def _span(values: pd.Series) -> str:
 
 def _p(value: float) -> str:
     return f"{value:.3f}" if value >= 0.001 else "0" if value == 0 else f"{value:.0e}"
-
-
-def _with_interval(row: pd.Series) -> str:
-    return f"{row['tv']:.4f} ({row['tv_lo']:.4f} to {row['tv_hi']:.4f})"

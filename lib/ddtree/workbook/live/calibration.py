@@ -5,7 +5,7 @@ The verify accepts a node with the target's probability of it, so the expected n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,6 @@ NODE_COLUMNS = [
     *("temperature", "request", "round", "depth"),
     *("draft", "target", "draft_reach", "reach", "evaluated", "accepted"),
 ]
-LENGTH_COLUMNS = ["temperature", "rounds", "drafter", "target", "target_lo", "target_hi", "measured", "z"]
 DEEPEST = 3  # deeper nodes are counted at this depth, because few rounds reach them
 Z95 = float(norm.isf(0.025))
 
@@ -105,11 +104,16 @@ def reliability(nodes: pd.DataFrame, *, bins: int = 10, deepest: int = DEEPEST) 
         draft=("draft", "mean"), target=("target", "mean"), n=("accepted", "size"), accepted=("accepted", "sum")
     )
     found = found.reset_index().drop(columns="bin")
-    counts = zip(found["accepted"], found["n"], strict=True)
-    bounds = [binomtest(int(k), int(n)).proportion_ci(0.95, "wilson") for k, n in counts]
-    low, high = np.array(bounds).reshape(-1, 2).T
-    share = found["accepted"] / found["n"]
-    return found.assign(share=share, share_lo=np.minimum(low, share), share_hi=np.maximum(high, share))
+    return found.join(accepted_shares(found["accepted"], found["n"]))
+
+
+def accepted_shares(accepted: Iterable[int], n: Iterable[int]) -> pd.DataFrame:
+    """Columns share, share_lo and share_hi: accepted of n, with Wilson's 95 % interval."""
+    counts = [(int(count), int(total)) for count, total in zip(accepted, n, strict=True)]
+    rows = [(count / total, *binomtest(count, total).proportion_ci(0.95, "wilson")) for count, total in counts]
+    found = pd.DataFrame(rows, columns=["share", "share_lo", "share_hi"], dtype=float)
+    # Rounding must not put the share outside its interval.
+    return found.assign(share_lo=found.min(axis=1), share_hi=found.max(axis=1))
 
 
 def acceptance_lengths(nodes: pd.DataFrame) -> pd.DataFrame:
@@ -125,12 +129,10 @@ def acceptance_lengths(nodes: pd.DataFrame) -> pd.DataFrame:
     summed = ["draft_reach", "reach", "second_moment", "accepted"]
     sums = weighted.groupby(["temperature", "request", "round"])[summed].sum()
     sums["variance"] = (sums["second_moment"] - sums["reach"] ** 2).clip(lower=0)
-    rows = []
-    for temperature, rounds in sums.groupby("temperature"):
-        drafter, target, measured = 1 + rounds[["draft_reach", "reach", "accepted"]].mean()
-        error = float(np.sqrt(rounds["variance"].sum())) / len(rounds)
-        z = (measured - target) / error if error > 1e-4 else None
-        rows.append(
-            (temperature, len(rounds), drafter, target, target - Z95 * error, target + Z95 * error, measured, z)
-        )
-    return pd.DataFrame(rows, columns=LENGTH_COLUMNS).astype({"z": float})
+    by_temperature = sums.groupby("temperature")
+    rounds = by_temperature.size()
+    drafter, target, measured = (1 + by_temperature[name].mean() for name in ("draft_reach", "reach", "accepted"))
+    error = np.sqrt(by_temperature["variance"].sum()) / rounds
+    found = {"rounds": rounds, "drafter": drafter, "target": target}
+    found |= {"target_lo": target - Z95 * error, "target_hi": target + Z95 * error, "measured": measured}
+    return pd.DataFrame(found | {"z": ((measured - target) / error).where(error > 1e-4)}).reset_index()

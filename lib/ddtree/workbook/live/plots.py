@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from scipy.stats import binomtest
 
 from ddtree.adaptive_budget import RoundCost
 from ddtree.decode import FORWARDS, STAGES
-from ddtree.workbook.live.calibration import DEEPEST
+from ddtree.workbook.live.calibration import DEEPEST, accepted_shares
 from ddtree.workbook.theme import (
     BARE_FOOTER,
     INK,
@@ -168,17 +167,16 @@ def draw_acceptance_by_depth(rounds: pd.DataFrame) -> go.Figure:
     part = _largest_tree(drafted)
     any_accepted = (part["accepted"] >= 1).groupby(part["temperature"]).mean()
     found = describe_ends(list(any_accepted.index), lambda t: f"{any_accepted[t]:.0%}")
+    label = capitalised(part["label"].iloc[0])
     subtitle = "Share of rounds that accepted at least d drafts. Bars: Wilson 95% interval."
-    return apply_layout(figure, f"{_capitalised(part)}: a draft accepted in {found}", subtitle, 320)
+    return apply_layout(figure, f"{label}: a draft accepted in {found}", subtitle, 320)
 
 
 def _shares_accepted(accepted: pd.Series, depths: range) -> pd.DataFrame:
     """Columns count, rounds and share with its Wilson interval: of rounds that accepted each depth or more."""
-    n = len(accepted)
     counts = [int((accepted >= d).sum()) for d in depths]
-    bounds = [binomtest(count, n).proportion_ci(0.95, method="wilson") for count in counts]
-    found = pd.DataFrame(bounds, columns=["share_lo", "share_hi"])
-    return found.assign(count=counts, rounds=n, share=np.array(counts) / n).astype({"count": object, "rounds": object})
+    found = accepted_shares(counts, [len(accepted)] * len(counts))
+    return found.assign(count=counts, rounds=len(accepted)).astype({"count": object, "rounds": object})
 
 
 def draw_histogram(rounds: pd.DataFrame) -> go.Figure:
@@ -264,8 +262,8 @@ def _time_title(rounds: pd.DataFrame) -> tuple[str, str]:
     means = part[STAGE_COLUMNS].mean()
     shares, overhead = means / means.sum(), means[OVERHEAD_COLUMNS]
     largest, costly = str(means.idxmax()), str(overhead.idxmax())
-    title = f"{_capitalised(part)}: overhead {shares[OVERHEAD_COLUMNS].sum():.0%} of a round"
-    title += f", {largest.removesuffix('_ms')} {shares[largest]:.0%}"
+    label, share = capitalised(part["label"].iloc[0]), shares[OVERHEAD_COLUMNS].sum()
+    title = f"{label}: overhead {share:.0%} of a round, {largest.removesuffix('_ms')} {shares[largest]:.0%}"
     return title, f"Largest stage of overhead: {costly.removesuffix('_ms')}, {overhead[costly]:.2f} ms a round."
 
 
@@ -286,10 +284,6 @@ def _cells(rounds: pd.DataFrame) -> list[tuple[float, Line, pd.DataFrame]]:
 def _largest_tree(rounds: pd.DataFrame) -> pd.DataFrame:
     """The rounds a title speaks of: of the largest tree, else of the chain, else autoregressive."""
     return rounds[rounds["label"] == lines(rounds)[-1].label]
-
-
-def _capitalised(part: pd.DataFrame) -> str:
-    return capitalised(str(part["label"].iloc[0]))
 
 
 def draw_reliability(table: pd.DataFrame) -> go.Figure:

@@ -46,8 +46,8 @@ class LiveRecord:
         unfinished = _unfinished(path)
         differing = record._differing() if unfinished.is_file() else []
         if differing and path.is_file():
-            kept = _free_name(path)
-            path.replace(kept)
+            others = (path.with_name(f"{path.stem}.other-{number}{path.suffix}") for number in itertools.count(1))
+            kept = path.replace(next(other for other in others if not other.exists()))
             names = ", ".join(differing)
             print(f"{path.name} is from a run with another {names}; it is renamed to {kept.name}.", flush=True)
         if differing or not unfinished.is_file():
@@ -141,8 +141,3 @@ def _identity(pair: Pair, params: LiveParams) -> dict[str, Any]:
     }
     plain: dict[str, Any] = json.loads(json.dumps(identity))
     return plain
-
-
-def _free_name(path: Path) -> Path:
-    names = (path.with_name(f"{path.stem}.other-{number}{path.suffix}") for number in itertools.count(1))
-    return next(name for name in names if not name.exists())

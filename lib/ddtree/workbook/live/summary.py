@@ -49,18 +49,14 @@ def metrics_of(summary: pd.DataFrame) -> dict[str, object]:
     """The entries of result.json: speed-up and overhead by temperature and label, and the best tree."""
     speedup, overhead, best = {}, {}, {}
     for temperature, part in summary.groupby("temperature"):
-        key, rows = f"{temperature:g}", part.to_dict("records")
-        names = {"value": "speedup", "low": "speedup_lo", "high": "speedup_hi"}
-        speedup[key] = {row["label"]: {name: row[column] for name, column in names.items()} for row in rows}
-        overhead[key] = {row["label"]: row["overhead_share"] for row in rows}
-        fastest = max((row for row in rows if row["strategy"] == "tree"), key=lambda row: row["speedup"])
-        best[key] = {"label": fastest["label"], "speedup": fastest["speedup"]}
-    return {
-        "speedup": speedup,
-        "overhead_share": overhead,
-        "best_tree": best,
-        "summary": summary.to_dict("records"),
-    }
+        key, by_label = f"{temperature:g}", part.set_index("label")
+        intervals = by_label[["speedup", "speedup_lo", "speedup_hi"]].set_axis(["value", "low", "high"], axis=1)
+        speedup[key] = intervals.to_dict("index")
+        overhead[key] = by_label["overhead_share"].to_dict()
+        trees = by_label.loc[by_label["strategy"] == "tree", "speedup"]
+        best[key] = {"label": trees.idxmax(), "speedup": float(trees.max())}
+    rows = summary.to_dict("records")
+    return {"speedup": speedup, "overhead_share": overhead, "best_tree": best, "summary": rows}
 
 
 def finish_if_partial(run: NotebookRun, measured: Measurements, metrics: Mapping[str, Any], *, record: Path) -> None:

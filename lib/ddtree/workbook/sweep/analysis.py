@@ -46,8 +46,8 @@ class BeyondEntropy:
     `temperature` is the difference at equal entropy; `entropy` is the rest, which the shift of entropy explains.
     """
 
-    low_t: float
-    high_t: float
+    cold: float
+    hot: float
     change: Estimate
     entropy: Estimate
     temperature: Estimate
@@ -56,7 +56,7 @@ class BeyondEntropy:
     def explain(self) -> str:
         """The finding in plain words."""
         return (
-            f"From T = {self.low_t:g} to T = {self.high_t:g} the chance of a first draft changes by "
+            f"From T = {self.cold:g} to T = {self.hot:g} the chance of a first draft changes by "
             f"{_in_points(self.change)}: {_in_points(self.entropy)} because entropy is higher, "
             f"{_in_points(self.temperature)} at equal entropy. {self.verdict}."
         )

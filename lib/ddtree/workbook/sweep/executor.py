@@ -22,11 +22,28 @@ from ddtree.workbook.params import PARAMS
 from ddtree.workbook.paths import project_root
 from ddtree.workbook.runner import RunOutcome, run_notebook
 from ddtree.workbook.sweep.cell import GPUS_VARIABLE, failure_of, is_done, reset, visible_gpus, write_failure
-from ddtree.workbook.sweep.grid import Cell, Plan, cell_folder
+from ddtree.workbook.sweep.grid import Cell, Plan, cell_folder, from_root
 
 LOCAL = "local"
 PROFILES = Path("params/sweeps/profiles")  # relative to the project root
 NO_PROFILE = ("--profile", "none", "--workflow-profile", "none")
+SNAKEMAKE_LOG = "snakemake.log"
+CORES_OF_A_CLUSTER = 1_000_000  # no bound, in a dry run
+LOOK_S = 0.3  # seconds between two looks at the cells
+CELL_MODULE = "ddtree.workbook.sweep.cell"
+STOPPING_LINE = "Stopping: the cells that run are ended, those done are kept. Again to end them at once."
+CELL_LOG = "cell.log"  # the shell makes it when the cell's process starts
+SILENT = (
+    "its process ended without a reason: it was killed, by hand, by the scheduler or for want of memory; "
+    f"{CELL_LOG} has its last words"
+)
+NOTEBOOK = "05_sweep"  # summarises a sweep
+FOLDER_NAME = "summary"
+MINUTE = 60  # seconds
+
+
+class BusyError(RuntimeError):
+    """Another process is at work in the sweep's folder."""
 
 
 class ExecutorError(ValueError):
@@ -46,18 +63,20 @@ class Jobs:
 def local_jobs(count: int, cells: list[Cell]) -> Jobs:
     """`count` cells at once, each with its share of the physical cores, at least one. Raises ExecutorError."""
     threads = threads_of_each(count, psutil.cpu_count(logical=False) or 1)
-    gpus = visible_gpus() if any(cell.gpus for cell in cells) else []
-    if not gpus and any(cell.gpus for cell in cells):
+    on_gpu = any(cell.gpus for cell in cells)
+    gpus = visible_gpus() if on_gpu else []
+    if on_gpu and not gpus:
         raise ExecutorError("device is cuda, but CUDA sees no GPU here; use device: cpu or --executor slurm.")
     options = [*NO_PROFILE, "--executor", LOCAL]
     options += ["--cores", str(count * threads), "--set-threads", f"cell={threads}", "--resources", f"gpu={len(gpus)}"]
+    environment = {GPUS_VARIABLE: ",".join(gpus)}
     if count == 1:
-        return Jobs(options, True, "", {GPUS_VARIABLE: ",".join(gpus)})
+        return Jobs(options, True, "", environment)
     note = (
         f"{count} cells at once, {threads} thread(s) each: tokens/s are those of loaded cores, "
         "so compare speeds within a cell only."
     )
-    return Jobs(options, True, note, {GPUS_VARIABLE: ",".join(gpus), "OMP_WAIT_POLICY": "PASSIVE"})
+    return Jobs(options, True, note, environment | {"OMP_WAIT_POLICY": "PASSIVE"})
 
 
 def threads_of_each(jobs: int, cores: int) -> int:
@@ -66,43 +85,29 @@ def threads_of_each(jobs: int, cores: int) -> int:
 
 def remote_jobs(executor: str | None, profile: str | None, count: int | None) -> Jobs:
     """What the profile says, else the one shipped for `executor`; `count` jobs at most. Raises ExecutorError."""
-    if (
-        executor is not None
-        and importlib.util.find_spec(f"snakemake_executor_plugin_{executor.replace('-', '_')}") is None
-    ):
+    module = f"snakemake_executor_plugin_{(executor or '').replace('-', '_')}"
+    if executor is not None and importlib.util.find_spec(module) is None:
         raise ExecutorError(
             f"The executor {executor} needs the package snakemake-executor-plugin-{executor}: "
             f"{sys.executable} -m pip install snakemake-executor-plugin-{executor}"
         )
-    shipped = project_root() / PROFILES / (executor or "")
-    if profile is None and not (executor and shipped.is_dir()):
-        raise ExecutorError(f"The executor {executor} has no profile in {PROFILES}/; name one by --profile.")
     if profile is None:
+        shipped = project_root() / PROFILES / (executor or "")
+        if not executor or not shipped.is_dir():
+            raise ExecutorError(f"The executor {executor} has no profile in {PROFILES}/; name one by --profile.")
         profile = str(shipped)
     elif Path(profile).exists():
         profile = str(Path(profile).absolute())
     options = ["--profile", profile, "--workflow-profile", "none"]
     options += ["--executor", executor] if executor else []
     options += ["--jobs", str(count)] if count else []
-    return Jobs(options, executor == LOCAL, "", {})
+    return Jobs(options, executor == LOCAL, "")
 
 
 def environment_of(jobs: Jobs) -> dict[str, str]:
     """Our environment and what `jobs` adds; never a profile or a GPU list that only the shell knows of."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("SNAKEMAKE_PROFILE", GPUS_VARIABLE)}
     return inherited | jobs.environment
-
-
-def _is_installed(executor: str) -> bool:
-    module = f"snakemake_executor_plugin_{executor.replace('-', '_')}"
-    return executor == LOCAL or importlib.util.find_spec(module) is not None
-
-
-CELL_LOG = "cell.log"  # the shell makes it when the cell's process starts
-SILENT = (
-    "its process ended without a reason: it was killed, by hand, by the scheduler or for want of memory; "
-    f"{CELL_LOG} has its last words"
-)
 
 
 class Tally:
@@ -163,9 +168,6 @@ class Tally:
         return waiting
 
 
-MINUTE = 60  # seconds
-
-
 @dataclass(frozen=True, slots=True)
 class Count:
     """Cells of the plan that have ended, of which `failed` without a result; `fresh` of them in this call."""
@@ -218,10 +220,6 @@ class ProgressLine:
         self._shown = ""
 
 
-CELL_MODULE = "ddtree.workbook.sweep.cell"
-STOPPING_LINE = "Stopping: the cells that run are ended, those done are kept. Again to end them at once."
-
-
 class Stop:
     """What the signals that came so far ask of the Snakemake process and its cells.
 
@@ -232,24 +230,20 @@ class Stop:
     def __init__(self, process: subprocess.Popen[bytes], *, local: bool) -> None:
         self._process = process
         self._local = local
-        self._asked = 0
+        self.asked = 0  # signals that came
         self._passed_on = 0
         self._interrupted: set[int] = set()
 
-    @property
-    def asked(self) -> bool:
-        return self._asked > 0
-
     def note(self, _number: int, _frame: FrameType | None) -> None:
         """The signal handler: nothing happens before `pass_on`."""
-        self._asked += 1
+        self.asked += 1
 
     def pass_on(self) -> None:
         """To be called again and again: a cell that Snakemake was just starting when the signal came is met later."""
-        if self._asked > self._passed_on:
+        if self.asked > self._passed_on:
             if not self._passed_on:
                 print(STOPPING_LINE, file=sys.stderr, flush=True)
-            self._passed_on = self._asked
+            self._passed_on = self.asked
             self._interrupted = set()
             # By SIGTERM Snakemake waits for the jobs that run here; by SIGINT it cancels those of a cluster.
             self._process.send_signal(signal.SIGTERM if self._local else signal.SIGINT)
@@ -262,11 +256,13 @@ class Stop:
 
 def cells_under(pid: int) -> set[int]:
     """The processes of cells among the descendants of the process `pid`."""
-    try:
-        family = psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return set()
-    return {member.pid for member in family if _is_cell(member)}
+    found = set()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for member in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                if member.cmdline()[1:3] == ["-m", CELL_MODULE]:
+                    found.add(member.pid)
+    return found
 
 
 def end_family(process: subprocess.Popen[bytes]) -> None:
@@ -279,22 +275,6 @@ def end_family(process: subprocess.Popen[bytes]) -> None:
         if member.is_running():
             member.kill()
     process.wait()
-
-
-def _is_cell(process: psutil.Process) -> bool:
-    try:
-        return process.cmdline()[1:3] == ["-m", CELL_MODULE]
-    except psutil.Error:  # it has just ended
-        return False
-
-
-SNAKEMAKE_LOG = "snakemake.log"
-CORES_OF_A_CLUSTER = 1_000_000  # no bound, in a dry run
-LOOK_S = 0.3  # seconds between two looks at the cells
-
-
-class BusyError(RuntimeError):
-    """Another process is at work in the sweep's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +348,7 @@ class Engine:
         finally:
             end_family(process)
         waiting = tally.end()
-        return Ending(tally.failures, waiting, stop.asked, process.returncode)
+        return Ending(tally.failures, waiting, stop.asked > 0, process.returncode)
 
     def _unlock(self) -> bool:
         """Whether there was a lock of Snakemake to remove. It is nobody's: who works here has locked the log."""
@@ -403,10 +383,6 @@ def _command(folder: Path) -> list[str]:
     return [*command, "--keep-going", "--rerun-triggers", "mtime", "--drop-metadata", "--nocolor"]
 
 
-NOTEBOOK = "05_sweep"
-FOLDER_NAME = "summary"
-
-
 def summary_notebook() -> Path | None:
     """The notebook that summarises a sweep, if the project has it."""
     path = project_root() / "notebooks" / f"{NOTEBOOK}.ipynb"
@@ -415,8 +391,6 @@ def summary_notebook() -> Path | None:
 
 def summarise(notebook: Path, folder: Path) -> RunOutcome:
     """Run `notebook` on the sweep in `folder`, finished or partial. Raises RecordError and OSError of the disk."""
-    root = project_root()
-    shown = folder.relative_to(root) if folder.is_relative_to(root) else folder
-    out_dir = shown / FOLDER_NAME
-    params = PARAMS[NOTEBOOK].from_mapping({"sweep_dir": shown.as_posix(), "out_dir": out_dir.as_posix()})
-    return run_notebook(notebook, params, folder / FOLDER_NAME)
+    out_dir = folder / FOLDER_NAME
+    params = PARAMS[NOTEBOOK].from_mapping({"sweep_dir": from_root(folder), "out_dir": from_root(out_dir)})
+    return run_notebook(notebook, params, out_dir)

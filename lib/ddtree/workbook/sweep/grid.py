@@ -84,11 +84,6 @@ def list_valued(model: type[NotebookParams]) -> frozenset[str]:
     return frozenset(name for name, schema in schemas.items() if schema.get("type") == "array")
 
 
-def text_of(axes: Mapping[str, Any]) -> str:
-    """A cell in words: `temperatures 0.6, budget 16`."""
-    return ", ".join(f"{name} {value}" for name, value in axes.items())
-
-
 def _unknown_key(key: str) -> str:
     near = difflib.get_close_matches(key, KEYS, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"a sweep file has {', '.join(KEYS)}."
@@ -166,7 +161,8 @@ def _points(
             points.append(Point(point, model.from_mapping(given)))
         except ParameterError as error:
             for sentence in error.problems:
-                wrong.setdefault(sentence, []).append(text_of(point))
+                cell = ", ".join(f"{name} {value}" for name, value in point.items())  # temperatures 0.6, budget 16
+                wrong.setdefault(sentence, []).append(cell)
     more = {sentence: f" (and {len(cells) - 1} more)" if len(cells) > 1 else "" for sentence, cells in wrong.items()}
     return points, [f"the cell {cells[0]}{more[sentence]}: {sentence}" for sentence, cells in wrong.items()]
 
@@ -210,8 +206,7 @@ class Plan:
 
     def cell(self, cell_id: str) -> Cell:
         """Raises KeyError for a name that is not in the plan."""
-        found = {cell.id: cell for cell in self.cells}
-        return found[cell_id]
+        return {cell.id: cell for cell in self.cells}[cell_id]
 
     def write(self, folder: Path) -> Path:
         """Write FOLDER/sweep.json, whole or not at all. Raises RecordError."""
@@ -253,7 +248,7 @@ def plan_of(grid: Grid, *, file: str, folder: Path) -> Plan:
         digest = digest_of(grid.notebook, point.params)
         cell_id = known.get(digest) or f"{_readable(point.axes)}_{digest}"
         values = {name: value for name, value in point.params.to_plain().items() if name not in SET_BY_SWEEP}
-        cells.append(Cell(cell_id, {**values, "out_dir": _from_root(cell_folder(folder, cell_id))}))
+        cells.append(Cell(cell_id, {**values, "out_dir": from_root(cell_folder(folder, cell_id))}))
     return Plan(file, grid.notebook, grid.axes, cells)
 
 
@@ -265,8 +260,7 @@ def digest_of(notebook: str, params: NotebookParams) -> str:
 
 
 def _readable(axes: Mapping[str, Any]) -> str:
-    parts = [f"{name}-{_slug(value)}" for name, value in axes.items()]
-    return "_".join(parts)[:LONGEST_NAME]
+    return "_".join(f"{name}-{_slug(value)}" for name, value in axes.items())[:LONGEST_NAME]
 
 
 def _slug(value: Any) -> str:
@@ -274,6 +268,7 @@ def _slug(value: Any) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.")[:LONGEST_VALUE]
 
 
-def _from_root(path: Path) -> str:
+def from_root(path: Path) -> str:
+    """`path` as parameters hold it: relative to the project root if it is under it."""
     root = project_root()
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)

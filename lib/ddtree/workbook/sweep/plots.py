@@ -6,7 +6,7 @@ Each figure shows one slice; a title claims a difference only where its interval
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ddtree.workbook.sweep.analysis import (
     ALL,
     AUTO,
     PARTS,
+    STRATEGIES,
     BeyondEntropy,
     describe_auto,
     describe_best,
@@ -74,8 +75,7 @@ def ordered_labels(labels: set[str]) -> list[str]:
 
     def place(label: str) -> tuple[int, int]:
         kind, _, budget = label.partition(" ")
-        fixed = int(budget) if budget.isdigit() else 0
-        return ["autoregressive", "chain", "tree"].index(kind) + (budget == "auto"), fixed
+        return STRATEGIES[kind] + (budget == "auto"), int(budget) if budget.isdigit() else 0
 
     return sorted(labels, key=place)
 
@@ -88,15 +88,13 @@ def draw_acceptance_map(points: pd.DataFrame, missing: Missing, slice_name: str)
     drafting = _drafting(points, slice_name, "acceptance")
     shown = drafting.assign(colour=drafting["acceptance"], written=drafting["acceptance"].map("{:.2f}".format))
     best = drafting.sort_values("acceptance").groupby("temperature").last()
-    found = [
+    most = (
         f"{best['acceptance'][t]:.2f} at {temperature_label(t)} ({best['label'][t]})" for t in ends(list(best.index))
-    ]
-    bar = {"title": _bar_title("tokens per round")}
-    colours = {"colorscale": "Cividis", "zmin": 1.0, "zmax": max(1.1, float(drafting["acceptance"].max()))}
-    figure, rows = _map(shown, missing, "acceptance", "tokens per round", colours, bar)
+    )
+    title = f"Most tokens a round: {', '.join(most)}"
     subtitle = f"Accepted drafts and the final token. Hover: {_intervals(drafting)}.{_runs_with(slice_name)}"
-    title = f"Most tokens a round: {', '.join(found)}"
-    return apply_layout(figure, title, subtitle, SQUARE * rows, footer=MAP_FOOTER)
+    colours = {"colorscale": "Cividis", "zmin": 1.0, "zmax": max(1.1, float(drafting["acceptance"].max()))}
+    return _map(shown, missing, "acceptance", "tokens per round", colours, {}, title, subtitle)
 
 
 def draw_speedup_map(points: pd.DataFrame, missing: Missing, slice_name: str) -> go.Figure:
@@ -111,17 +109,18 @@ def draw_speedup_map(points: pd.DataFrame, missing: Missing, slice_name: str) ->
     written = drafting["speedup"].map("{:.2f}".format) + unclear.map({True: UNCLEAR, False: ""})
     reach = max(0.2, float(logs.abs().max()))
     fitting = next(values for most, values in TICKS if reach <= most or most == TICKS[-1][0])
-    ticks = [value for value in fitting if abs(math.log2(value)) <= reach]
-    bar = {
-        "title": _bar_title("times autoregressive"),
-        "tickvals": [math.log2(value) for value in ticks],
-        "ticktext": [f"{value:g}{TIMES}" for value in ticks],
-    }
+    ticks = _factor_ticks(fitting, -reach, reach, math.log2)
     colours = {"colorscale": DIVERGING, "zmin": -reach, "zmax": reach}
     shown = drafting.assign(colour=logs, written=written)
-    figure, rows = _map(shown, missing, "speedup", "times autoregressive", colours, bar)
     subtitle = f"{UNCLEAR}: the interval holds 1. Hover: {_intervals(drafting)}.{_runs_with(slice_name)}"
-    return apply_layout(figure, _speedup_title(drafting), subtitle, SQUARE * rows, footer=MAP_FOOTER)
+    title = _speedup_title(drafting)
+    return _map(shown, missing, "speedup", "times autoregressive", colours, ticks, title, subtitle)
+
+
+def _factor_ticks(factors: Sequence[float], low: float, high: float, log: Callable[[float], float]) -> dict[str, Any]:
+    """Ticks named "1.4×" on a logarithmic axis, at those of `factors` whose logarithms are from `low` to `high`."""
+    shown = [factor for factor in factors if low <= log(factor) <= high]
+    return {"tickvals": [log(factor) for factor in shown], "ticktext": [f"{factor:g}{TIMES}" for factor in shown]}
 
 
 def _drafting(points: pd.DataFrame, slice_name: str, column: str) -> pd.DataFrame:
@@ -135,9 +134,16 @@ def _drafting(points: pd.DataFrame, slice_name: str, column: str) -> pd.DataFram
 
 
 def _map(
-    shown: pd.DataFrame, missing: Missing, value: str, unit: str, colours: dict[str, Any], bar: dict[str, Any]
-) -> tuple[go.Figure, int]:
-    """Squares by temperature and budget, from the columns colour, written and `value`; and the number of rows."""
+    shown: pd.DataFrame,
+    missing: Missing,
+    value: str,
+    unit: str,
+    colours: dict[str, Any],
+    ticks: dict[str, Any],
+    title: str,
+    subtitle: str,
+) -> go.Figure:
+    """Squares by temperature and budget, from the columns colour, written and `value`; `ticks` are the colour bar's."""
     rows = sorted({*temperatures(shown), *(temperature for temperature, _ in missing)})
     labels = ordered_labels({*shown["label"], *(label for _, label in missing)})
     hover = [
@@ -173,7 +179,8 @@ def _map(
             "yanchor": "top",
             "outlinewidth": 0,
             "tickangle": 0,
-            **bar,
+            "title": {"text": unit, "side": "bottom", "font": {"size": 12}},
+            **ticks,
         },
         **colours,
     )
@@ -184,7 +191,7 @@ def _map(
     figure.update_xaxes(title="tree budget", range=[-0.5, len(labels) - 0.5], **budgets, **bare)
     values = named_ticks(f"{t:g}" for t in rows)
     figure.update_yaxes(title="temperature", range=[len(rows) - 0.5, -0.5], **values, **bare)
-    return figure, len(rows)
+    return apply_layout(figure, title, subtitle, SQUARE * len(rows), footer=MAP_FOOTER)
 
 
 def _add_missing(figure: go.Figure, missing: Missing, rows: list[float], labels: list[str]) -> None:
@@ -204,10 +211,6 @@ def _add_missing(figure: go.Figure, missing: Missing, rows: list[float], labels:
         figure.add_shape(x0=x - 0.42, x1=x + 0.42, y0=y - 0.4, y1=y + 0.4, **frame)
     font = {"size": 10, "color": INK}
     add_series(figure, empty, "x", "y", mode="text", text=empty["word"].tolist(), textfont=font, hover="{why}")
-
-
-def _bar_title(unit: str) -> dict[str, Any]:
-    return {"text": unit, "side": "bottom", "font": {"size": 12}}
 
 
 def _speedup_title(drafting: pd.DataFrame) -> str:
@@ -384,7 +387,7 @@ def _depths_title(depths: pd.DataFrame, label: str) -> str:
     low, high = first.loc[values[0]], first.loc[values[-1]]
     apart = low["share_hi"] < high["share_lo"] or high["share_hi"] < low["share_lo"]
     unclear = "" if len(values) < 2 or (apart and low["prompts"] > 1) else " (no clear difference)"
-    shares = ", ".join(f"{first['share'][t]:.0%} at {temperature_label(t)}" for t in ends(values))
+    shares = describe_ends(values, lambda t: f"{first['share'][t]:.0%}")
     return f"{capitalised(label)}: a draft accepted in {shares}{unclear}"
 
 
@@ -479,14 +482,12 @@ def draw_slowdown(split: pd.DataFrame, slice_name: str, reference: str) -> go.Fi
     left = min(float(stacked.clip(upper=0).sum(axis=1).min()), float(rows["log_speed_lo"].min())) - 0.03
     right = max(float(stacked.clip(lower=0).sum(axis=1).max()), float(rows["log_speed_hi"].max())) + 0.03
     fitting = FINE_TICKS if right - left < WIDE else COARSE_TICKS
-    ticks = [value for value in fitting if left <= math.log(value) <= right]
     name_rows(figure, labels)
     figure.update_xaxes(
         title=f"tokens/s at {temperature_label(rows['hot'].iloc[0])} over {temperature_label(rows['cold'].iloc[0])}",
         range=[left, right],
         tickangle=0,
-        tickvals=[math.log(value) for value in ticks],
-        ticktext=[f"{value:g}{TIMES}" for value in ticks],
+        **_factor_ticks(fitting, left, right, math.log),
     )
     figure.add_vline(x=0, line={"color": INK, "width": 1})
     marks = f"Bars: {_intervals(split)}. Autoregressive drafts nothing: sampling's own cost, and drift."

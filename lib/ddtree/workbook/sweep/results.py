@@ -16,7 +16,7 @@ import pandas as pd
 from ddtree.workbook.records import EXECUTED_NAME, RESULT_NAME, RecordError, read_result
 from ddtree.workbook.stats import STAGE_COLUMNS
 from ddtree.workbook.sweep.cell import failure_of
-from ddtree.workbook.sweep.grid import CELLS_NAME, PLAN_NAME, read_plan
+from ddtree.workbook.sweep.grid import PLAN_NAME, Cell, cell_folder, read_plan
 
 Status = Literal["measured", "in part", "failed", "unfinished", "not run"]
 STATUSES: tuple[Status, ...] = ("measured", "in part", "failed", "unfinished", "not run")
@@ -100,21 +100,20 @@ def read_sweep(folder: Path, *, topk_cap: int = 0, draft_temperature: float | st
     Raises SweepFolderError for a folder that is not a sweep, a filter that leaves no cell, a sweep in which nothing is
     measured yet, and rounds that this version cannot read; RecordError for a record that cannot be read.
     """
-    plan = _plan(folder)
-    kept = _filtered(plan, topk_cap=topk_cap, draft_temperature=draft_temperature)
-    names = group_names([params for _, params in kept])
+    kept = _filtered(_planned_cells(folder), topk_cap=topk_cap, draft_temperature=draft_temperature)
+    names = group_names([cell.params for cell in kept])
     cells, frames = [], []
-    for (cell_id, params), name in zip(kept, names, strict=True):
-        status, reason = _cell_status(folder / CELLS_NAME / cell_id)
-        cell = CellState(cell_id, params, name, status, reason)
+    for planned, name in zip(kept, names, strict=True):
+        place = cell_folder(folder, planned.id)
+        cell = CellState(planned.id, planned.params, name, *_cell_status(place))
         cells.append(cell)
         if cell.has_rounds:
-            frames.append(_rounds(folder / CELLS_NAME / cell_id / ROUNDS_NAME).assign(cell=cell_id, slice=name))
+            frames.append(_rounds(place / ROUNDS_NAME).assign(cell=cell.id, slice=name))
     if not cells:
         raise SweepFolderError(f"The plan {folder / PLAN_NAME} has no cells.")
     if not frames:
-        planned = f"{len(cells)} {'is' if len(cells) == 1 else 'are'} planned"
-        raise SweepFolderError(f"No cell of the sweep {folder} is measured yet ({planned}); run the sweep first.")
+        count = f"{len(cells)} {'is' if len(cells) == 1 else 'are'} planned"
+        raise SweepFolderError(f"No cell of the sweep {folder} is measured yet ({count}); run the sweep first.")
     return Sweep(folder, tuple(cells), pd.concat(frames, ignore_index=True))
 
 
@@ -126,7 +125,7 @@ def group_names(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     return [", ".join(_label(name, params.get(name), values[name]) for name in apart) or ONLY for params in cells]
 
 
-def _plan(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+def _planned_cells(folder: Path) -> list[Cell]:
     path = folder / PLAN_NAME
     if not path.is_file():
         raise SweepFolderError(f"{folder} is not a sweep: there is no {PLAN_NAME} in it; sweeps are in outputs/sweeps.")
@@ -139,18 +138,16 @@ def _plan(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     for cell in plan.cells:
         if lacking := [name for name in NEEDED if name not in cell.params]:
             raise SweepFolderError(f"{path}: the cell {cell.id} lacks the parameters {', '.join(lacking)}.")
-    return [(cell.id, cell.params) for cell in plan.cells]
+    return plan.cells
 
 
-def _filtered(
-    plan: list[tuple[str, dict[str, Any]]], *, topk_cap: int, draft_temperature: float | str
-) -> list[tuple[str, dict[str, Any]]]:
+def _filtered(cells: list[Cell], *, topk_cap: int, draft_temperature: float | str) -> list[Cell]:
     wanted: dict[str, object] = {"topk_cap": topk_cap} if topk_cap else {}
     wanted |= {"draft_temperature": draft_temperature} if draft_temperature != "all" else {}
-    kept = [cell for cell in plan if all(cell[1].get(name) == value for name, value in wanted.items())]
-    if plan and not kept:
+    kept = [cell for cell in cells if all(cell.params.get(name) == value for name, value in wanted.items())]
+    if cells and not kept:
         asked = ", ".join(f"{name} {value}" for name, value in wanted.items())
-        values = {name: dict.fromkeys(str(params.get(name)) for _, params in plan) for name in wanted}
+        values = {name: dict.fromkeys(str(cell.params.get(name)) for cell in cells) for name in wanted}
         there = "; ".join(f"{name} is {', '.join(found)}" for name, found in values.items())
         raise SweepFolderError(f"No cell of the sweep has {asked}; in this sweep {there}.")
     return kept

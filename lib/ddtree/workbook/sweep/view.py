@@ -80,14 +80,8 @@ def _of_setting(view: SweepView, setting: str) -> dict[str, Any]:
         "budgets": rows_of(budgets),
         "slowdown": answer(view, setting),
         "slowdown_parts": rows_of(view.slowdown(setting)),
-        "beyond_entropy": _beyond_record(beyond) if beyond else None,
+        "beyond_entropy": None if beyond is None else dataclasses.asdict(beyond) | {"sentence": beyond.explain()},
     }
-
-
-def _beyond_record(beyond: BeyondEntropy) -> dict[str, Any]:
-    values = dataclasses.asdict(beyond)
-    ends = {"cold": values.pop("low_t"), "hot": values.pop("high_t")}
-    return ends | values | {"sentence": beyond.explain()}
 
 
 def cells_table(sweep: Sweep) -> Styler:
@@ -202,9 +196,8 @@ class SweepView:
         """Where the speed goes from the lowest to the highest temperature; the title describes `decoder`."""
         split = self.slowdown(setting)
         if split.empty or decoder not in set(split["label"]):
-            return empty_figure(
-                f"{capitalised(decoder)} was not measured at two temperatures, so no change can be split"
-            )
+            reason = f"{capitalised(decoder)} was not measured at two temperatures, so no change can be split"
+            return empty_figure(reason)
         return draw_slowdown(split, setting, decoder)
 
     def _rounds(self, setting: str, decoder: str | None = None) -> pd.DataFrame:

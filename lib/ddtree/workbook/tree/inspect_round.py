@@ -83,22 +83,21 @@ def walk_table(
     the final token.
     """
     first, following = tables.next_token[row].tolist(), tables.next_sibling[row].tolist()
-    compared: list[tuple[object, ...]] = []
-    node, child, running_sum = 0, first[0], np.float32(0)
+    rows: list[tuple[object, ...]] = []
+    node, child, running_sum, left = 0, first[0], np.float32(0), 1.0
     while child != -1:
         coin, probability = coins[row, node].item(), np.float32(probs[row, node, tree.tokens[row, child]].item())
         running_sum = np.float32(running_sum + probability)
         accept = probability > 0 and coin < running_sum
         left = max(0.0, 1.0 - float(running_sum))
         numbers = float(probability), float(running_sum), "accept" if accept else "reject", left
-        compared.append((node, coin, child, labels[child], *numbers))
+        rows.append((node, coin, child, labels[child], *numbers))
         if accept:
-            node, child, running_sum = child, first[child], np.float32(0)
+            node, child, running_sum, left = child, first[child], np.float32(0), 1.0
         else:
             child = following[child]
-    left = max(0.0, 1.0 - float(running_sum))
-    compared.append((node, final_coin, None, None, None, None, "draw the final token", left))
-    return pd.DataFrame(compared, columns=WALK_COLUMNS).astype({"child": "Int64"})
+    rows.append((node, final_coin, None, None, None, None, "draw the final token", left))
+    return pd.DataFrame(rows, columns=WALK_COLUMNS).astype({"child": "Int64"})
 
 
 def result_table(result: VerifyResult) -> pd.DataFrame:
@@ -122,21 +121,18 @@ def commit_table(
     The verify pass wrote node i's KV at row prefix + i; the commit moves it to prefix + depth. The drafter reads the
     hidden row of the same node.
     """
-    rows = []
-    for b, prefix in enumerate(prefix_len.tolist()):
-        for depth in range(int(commit.lengths[b])):
-            flat, node = int(result.accept_index[b, depth]), int(commit.path[b, depth])
-            rows.append(
-                {
-                    "request": b,
-                    "flat_index": flat,
-                    "minus_b_q": b * tree.width,
-                    "node": node,
-                    "token": labels[b][node],
-                    "next_token": int(result.predict[flat]),
-                    "kv_row_written": prefix + node,
-                    "kv_row_kept": prefix + depth,
-                    "hidden_row": node,
-                }
-            )
-    return pd.DataFrame(rows)
+    request, depth = (commit.path >= 0).nonzero(as_tuple=True)
+    flat, node, prefix = result.accept_index[request, depth], commit.path[request, depth], prefix_len[request]
+    columns = {
+        "request": request,
+        "flat_index": flat,
+        "minus_b_q": request * tree.width,
+        "node": node,
+        "next_token": result.predict[flat.long()],
+        "kv_row_written": prefix + node,
+        "kv_row_kept": prefix + depth,
+        "hidden_row": node,
+    }
+    table = pd.DataFrame({name: values.tolist() for name, values in columns.items()})
+    table.insert(4, "token", [labels[b][i] for b, i in zip(table["request"], table["node"], strict=True)])
+    return table

@@ -1,11 +1,15 @@
-"""Figures of one draft tree: the tree in a tidy layered layout, its links, its table and its attention mask."""
+"""Draws one draft tree: its nodes in a tidy layered layout, its links, its attention mask, and a table of its nodes.
+
+Siblings stand from left to right by descending log-weight, as the verify tries them; padding is never drawn.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import torch
@@ -22,7 +26,9 @@ from ddtree.workbook.theme import (
     ORANGE,
     SKY,
     TIMES,
+    add_series,
     apply_layout,
+    named_ticks,
     plotly_text,
     shortened,
     text_width,
@@ -32,56 +38,38 @@ from ddtree.workbook.theme import (
 FIGURE_WIDTH = 940  # pixels of what no phone can show whole, JupyterLab beside its file browser can; else it scrolls
 EDGE = "rgba(127, 127, 127, 0.7)"
 LEGEND_ROW = 48  # pixels under a plot that has nothing but a legend there
+SMALLEST, LARGEST = 6.0, 26.0  # diameters of nodes, pixels, at probability 0 and 1
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """One row of a batch as lists without padding; `labels` show whitespace."""
+def nodes_of(tree: DraftTree, row: int, labels: Sequence[str]) -> pd.DataFrame:
+    """One line for each node of one row; raises ValueError for no such row, or too few labels.
 
-    tokens: list[int]
-    parents: list[int]
-    depths: list[int]
-    logws: list[float]
-    labels: list[str]
-
-    @property
-    def probabilities(self) -> list[float]:
-        return [math.exp(logw) for logw in self.logws]
-
-    @property
-    def conditionals(self) -> list[float]:
-        """Each token's probability after its parent; 1 at the root."""
-        logws, parents = self.logws, self.parents
-        return [1.0 if p < 0 else math.exp(logws[i] - logws[p]) for i, p in enumerate(parents)]
-
-
-def row_of(tree: DraftTree, row: int, labels: Sequence[str]) -> Nodes:
-    """The nodes of one row. Raises ValueError for no such row, or too few labels."""
+    Columns node, token (its text, whitespace shown), id, parent, depth, log-weight (nats), probability (of the
+    prefix), given (its parent; 1 at the root) and diameter (pixels).
+    """
     if not 0 <= row < tree.batch_size:
         raise ValueError(f"row is {row}; the batch has rows 0..{tree.batch_size - 1}.")
     n = int(tree.sizes[row])
     if len(labels) < n:
         raise ValueError(f"labels has {len(labels)} texts; the tree of row {row} has {n} nodes.")
-    columns = (tree.tokens, tree.parents, tree.depths, tree.node_logws)
-    tokens, parents, depths, logws = (column[row, :n].tolist() for column in columns)
-    return Nodes(tokens, parents, depths, logws, [visible_text(label) for label in labels[:n]])
+    columns = {"id": tree.tokens, "parent": tree.parents, "depth": tree.depths, "log-weight": tree.node_logws}
+    nodes = pd.DataFrame({name: column[row, :n].tolist() for name, column in columns.items()})
+    weights = nodes["log-weight"].to_numpy()
+    probability = np.exp(weights)
+    return nodes.assign(
+        node=range(n),
+        token=[visible_text(label) for label in labels[:n]],
+        probability=probability,
+        given=np.exp(weights - weights[nodes["parent"].clip(lower=0)]),
+        diameter=SMALLEST + (LARGEST - SMALLEST) * np.sqrt(probability),
+    )
 
 
 GAP = 9.0  # pixels between a label and the next node
 LABEL_OFFSET = 3.0  # pixels between a node's rim and its label
 LONGEST_LABEL = 10  # characters
 PHONE, TABLET, PAGE = 300.0, 540.0, 840.0  # pixels of the drawing in a figure of 390, 640 and 940
-SIZES = (
-    (PHONE, 12),
-    (PHONE, 11),
-    (TABLET, 13),
-    (TABLET, 12),
-    (TABLET, 11),
-    (PAGE, 12),
-    (PAGE, 11),
-    (PAGE, 10),
-    (PAGE, 9),
-)
+FONT_SIZES = {PHONE: (12, 11), TABLET: (13, 12, 11), PAGE: (12, 11, 10, 9)}  # of labels, tried in this order
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +96,32 @@ def fit_layout(
     `labels` and `diameters` (pixels) hold one value for each node; the nodes `labelled_first` go before all others.
     A tree too wide for a page even without labels gets the width it needs.
     """
+    left = [diameter / 2 for diameter in diameters]
+
+    def drawn(labels: Sequence[str], font_size: int, page: float) -> TreeLayout:
+        """The drawing in the middle of a page, or as wide as it has to be."""
+        texts = [LABEL_OFFSET + text_width(label, font_size) if label else 0.0 for label in labels]
+        right = [rim + text for rim, text in zip(left, texts, strict=True)]
+        x = tidy_positions(parents, weights, left, right)
+        width = max(centre + reach for centre, reach in zip(x, right, strict=True))
+        margin = max(0.0, page - width) / 2
+        return TreeLayout([centre + margin for centre in x], list(labels), font_size, max(page, width))
+
     texts = [shortened(label, LONGEST_LABEL) for label in labels]
-    for width, font_size in SIZES:
-        layout = _layout(parents, weights, texts, diameters, font_size)
-        if layout.width <= width:
-            return _centred(layout, width)
-    width, font_size = SIZES[-1]
+    for page, font_size in ((page, size) for page, sizes in FONT_SIZES.items() for size in sizes):
+        layout = drawn(texts, font_size, page)
+        if layout.width <= page:
+            return layout
     shown = [""] * len(texts)
-    layout = _layout(parents, weights, shown, diameters, font_size)
+    layout = drawn(shown, font_size, page)
     for node in sorted(range(len(texts)), key=lambda i: (i not in labelled_first, -weights[i], i)):
         shown[node] = texts[node]
-        longer = _layout(parents, weights, shown, diameters, font_size)
-        if longer.width <= width:
+        longer = drawn(shown, font_size, page)
+        if longer.width <= page:
             layout = longer
         else:
             shown[node] = ""
-    return _centred(layout, max(width, layout.width))
+    return layout
 
 
 def tidy_positions(
@@ -143,11 +141,13 @@ def tidy_positions(
         below: list[tuple[float, float]] = []
         for child in children[node]:
             near = zip(below, outlines[child], strict=False)
-            offsets[child] = max((placed[1] - new[0] + GAP for placed, new in near), default=0.0)
-            below = _joined(below, _moved(outlines[child], offsets[child]))
+            by = offsets[child] = max((placed[1] - new[0] + GAP for placed, new in near), default=0.0)
+            moved = [(low + by, high + by) for low, high in outlines[child]]
+            both = [(placed[0], new[1]) for placed, new in zip(below, moved, strict=False)]
+            below = both + below[len(both) :] + moved[len(both) :]
         if children[node]:
             middle = (offsets[children[node][0]] + offsets[children[node][-1]]) / 2
-            below = _moved(below, -middle)
+            below = [(low - middle, high - middle) for low, high in below]
             for child in children[node]:
                 offsets[child] -= middle
         outlines[node] = [(-left[node], right[node]), *below]
@@ -157,40 +157,15 @@ def tidy_positions(
     return x
 
 
-def _moved(outline: Sequence[tuple[float, float]], by: float) -> list[tuple[float, float]]:
-    return [(low + by, high + by) for low, high in outline]
-
-
-def _joined(first: list[tuple[float, float]], second: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    both = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(first, second, strict=False)]
-    return both + first[len(both) :] + second[len(both) :]
-
-
-def _layout(
-    parents: Sequence[int], weights: Sequence[float], labels: list[str], diameters: Sequence[float], font_size: int
-) -> TreeLayout:
-    left = [diameter / 2 for diameter in diameters]
-    right = [
-        rim + (LABEL_OFFSET + text_width(label, font_size) if label else 0.0)
-        for rim, label in zip(left, labels, strict=True)
-    ]
-    x = tidy_positions(parents, weights, left, right)
-    width = max(centre + reach for centre, reach in zip(x, right, strict=True))
-    return TreeLayout(x, list(labels), font_size, width)
-
-
-def _centred(layout: TreeLayout, width: float) -> TreeLayout:
-    spare = (width - layout.width) / 2
-    return TreeLayout([x + spare for x in layout.x], layout.labels, layout.font_size, width)
-
-
-SMALLEST, LARGEST = 6.0, 26.0  # diameters of nodes, pixels, at probability 0 and 1
-EDGE_STEPS = 20  # straight pieces of a curved edge
 LEVEL_HEIGHT, DENSE_LEVEL_HEIGHT = 64, 46  # pixels from one depth to the next, in shallow and in deep trees
 LEAST_HEIGHT = 180  # pixels of a plot, as long as its upright axis title
 SAG = 0.28  # how far, in depths, a sibling link hangs below its ends
-
-Point = tuple[float, float]
+ALONG = np.linspace(0, 1, 21)  # the share of the way at each point of a curve
+# How far across it is there, as a share, and how far below the straight way, in depths: from parent to child upright at
+# both ends, to clear the labels at the nodes' right; from sibling to sibling below the labels between them.
+Curve = tuple[np.ndarray, np.ndarray]
+DESCENDING: Curve = (ALONG**2 * (3 - 2 * ALONG), 0 * ALONG)
+HANGING: Curve = (ALONG, SAG * (1 - (2 * ALONG - 1) ** 4))
 
 
 def draw_tree(
@@ -208,20 +183,23 @@ def draw_tree(
     Raises:
         ValueError: no such row, too few labels, or a path that does not follow the tree.
     """
-    nodes = row_of(tree, row, labels)
+    nodes = nodes_of(tree, row, labels)
     accepted = _checked_path(nodes, path)
-    layout = _fitted(nodes, nodes.labels, accepted)
-    figure = go.Figure()
-    drafted = [i for i in range(1, len(nodes.parents)) if i not in accepted]
+    nodes, layout = _placed(nodes, nodes["token"], accepted)
+    drafted = [i for i in range(1, len(nodes)) if i not in accepted]
     taken = [i for i in accepted if i > 0]
-    figure.add_trace(_edges(nodes, layout, drafted, EDGE, 1.2))
-    figure.add_trace(_edges(nodes, layout, taken, ACCENT, 3.5))
-    groups = (("last committed token", [0], GREY), ("drafted", drafted, BLUE), ("accepted", taken, ACCENT))
-    for name, members, colour in groups:
+    figure = go.Figure()
+    for members, colour, width in ((drafted, EDGE, 1.2), (taken, ACCENT, 3.5)):
+        edges = zip(nodes["parent"][members], members, strict=True)
+        _add_curves(figure, nodes, edges, DESCENDING, colour=colour, line={"width": width})
+    for name, members, colour in (
+        ("last committed token", [0], GREY),
+        ("drafted", drafted, BLUE),
+        ("accepted", taken, ACCENT),
+    ):
         if members:
-            figure.add_trace(_marks(nodes, layout, members, name, colour))
-    subtitle = "The larger a node, the likelier its prefix under the drafter."
-    return _framed(figure, nodes, layout, title, subtitle)
+            _add_marks(figure, nodes, members, name, colour)
+    return _framed(figure, nodes, layout, title, "The larger a node, the likelier its prefix under the drafter.")
 
 
 def draw_links(
@@ -231,20 +209,16 @@ def draw_links(
 
     Show `tree_table` beside it: its columns hold the same links as numbers. Raises ValueError as `draw_tree`.
     """
-    nodes = row_of(tree, row, labels)
-    numbered = [f"{i} {label}" for i, label in enumerate(nodes.labels)]
-    layout = _fitted(nodes, numbered, [])
-    children, siblings = _links(tables.next_token, row, nodes), _links(tables.next_sibling, row, nodes)
+    nodes = nodes_of(tree, row, labels)
+    nodes, layout = _placed(nodes, [f"{i} {token}" for i, token in enumerate(nodes["token"])])
     figure = go.Figure()
-    for name, links, colour, dash, curve in (
-        ("first child", children, BLUE, "solid", _descent),
-        ("next sibling", siblings, ORANGE, "dot", _sag),
+    for name, table, colour, dash, curve in (
+        ("first child", tables.next_token, BLUE, "solid", DESCENDING),
+        ("next sibling", tables.next_sibling, ORANGE, "dot", HANGING),
     ):
-        xs, ys = _curves(nodes, layout, links, curve)
-        line = {"color": colour, "width": 2, "dash": dash}
-        figure.add_trace(go.Scatter(x=xs, y=ys, mode="lines", line=line, name=name, hoverinfo="skip"))
-    members = list(range(len(nodes.parents)))
-    figure.add_trace(_marks(nodes, layout, members, "node", GREY))
+        links = ((i, j) for i, j in enumerate(table[row, : len(nodes)].tolist()) if j >= 0)
+        _add_curves(figure, nodes, links, curve, name=name, colour=colour, line={"dash": dash})
+    _add_marks(figure, nodes, list(nodes.index), "node", GREY)
     subtitle = "The verify tries siblings along the dotted links and descends at the first it accepts."
     return _framed(figure, nodes, layout, title, subtitle)
 
@@ -255,125 +229,74 @@ def tree_table(tree: DraftTree, tables: RetrieveTables, labels: Sequence[str], r
     Columns: node, token, parent, depth, first child, next sibling, log-weight, probability. Raises ValueError for
     no such row or too few labels.
     """
-    nodes = row_of(tree, row, labels)
-    n = len(nodes.parents)
-    return pd.DataFrame(
-        {
-            "node": range(n),
-            "token": nodes.labels,
-            "parent": nodes.parents,
-            "depth": nodes.depths,
-            "first child": tables.next_token[row, :n].tolist(),
-            "next sibling": tables.next_sibling[row, :n].tolist(),
-            "log-weight": nodes.logws,
-            "probability": nodes.probabilities,
-        }
-    )
+    nodes = nodes_of(tree, row, labels)
+    for name, table in (("first child", tables.next_token), ("next sibling", tables.next_sibling)):
+        nodes[name] = table[row, : len(nodes)].tolist()
+    places = ["node", "token", "parent", "depth", "first child", "next sibling"]
+    return nodes[[*places, "log-weight", "probability"]]
 
 
-def _checked_path(nodes: Nodes, path: Sequence[int]) -> list[int]:
+def _checked_path(nodes: pd.DataFrame, path: Sequence[int]) -> list[int]:
     accepted = [int(node) for node in path if node != -1]
     before = -1
     for node in accepted:
-        if not 0 <= node < len(nodes.parents) or nodes.parents[node] != before:
-            place = "it must begin at the root, 0" if before < 0 else f"node {node} is no child of node {before}"
+        if not 0 <= node < len(nodes) or nodes["parent"][node] != before:
+            place = "it must begin at the root, 0" if before < 0 else f"node {node} is not a child of node {before}"
             raise ValueError(f"path is {accepted}, but {place}.")
         before = node
     return accepted
 
 
-def _fitted(nodes: Nodes, labels: Sequence[str], accepted: Sequence[int]) -> TreeLayout:
-    diameters = [_diameter(p) for p in nodes.probabilities]
-    return fit_layout(nodes.parents, nodes.logws, labels, diameters, labelled_first=accepted)
+def _placed(
+    nodes: pd.DataFrame, labels: Iterable[str], accepted: Sequence[int] = ()
+) -> tuple[pd.DataFrame, TreeLayout]:
+    """The nodes with their place, as x in pixels, and the layout that it is from."""
+    parents, weights, diameters = (nodes[name].tolist() for name in ("parent", "log-weight", "diameter"))
+    layout = fit_layout(parents, weights, list(labels), diameters, labelled_first=accepted)
+    return nodes.assign(x=layout.x), layout
 
 
-def _diameter(probability: float) -> float:
-    return SMALLEST + (LARGEST - SMALLEST) * math.sqrt(probability)
-
-
-def _marks(nodes: Nodes, layout: TreeLayout, members: list[int], name: str, colour: str) -> go.Scatter:
-    probabilities, conditionals = nodes.probabilities, nodes.conditionals
-    return go.Scatter(
-        x=[layout.x[i] for i in members],
-        y=[nodes.depths[i] for i in members],
-        mode="markers",
-        name=name,
-        marker={
-            "size": [_diameter(probabilities[i]) for i in members],
-            "color": colour,
-            "opacity": 1,
-            "line": {"width": 0},
-        },
-        customdata=[
-            [
-                i,
-                plotly_text(nodes.labels[i]),
-                nodes.tokens[i],
-                nodes.depths[i],
-                nodes.parents[i] if i else "none",
-                probabilities[i],
-                conditionals[i],
-            ]
-            for i in members
-        ],
-        hovertemplate=(
-            "<b>%{customdata[1]}</b><br>node %{customdata[0]}, token %{customdata[2]}<br>"
-            "depth %{customdata[3]}, parent %{customdata[4]}<br>probability of the prefix %{customdata[5]:.3g}<br>"
-            "given the parent %{customdata[6]:.3g}<extra></extra>"
-        ),
+def _add_marks(figure: go.Figure, nodes: pd.DataFrame, members: list[int], name: str, colour: str) -> None:
+    above = nodes["parent"].astype(object).where(nodes["parent"] >= 0, "none")
+    part = nodes.assign(shown=nodes["token"].map(plotly_text), above=above).loc[members]
+    hover = (
+        "<b>{shown}</b><br>node {node}, token {id}<br>depth {depth}, parent {above}<br>"
+        "probability of the prefix {probability:.3g}<br>given the parent {given:.3g}"
+    )
+    marker = {"size": part["diameter"].tolist(), "opacity": 1, "line": {"width": 0}}
+    add_series(
+        figure, part, "x", "depth", name=name, colour=colour, mode="markers", marker=marker, hover=hover, extra=""
     )
 
 
-def _edges(nodes: Nodes, layout: TreeLayout, children: Sequence[int], colour: str, width: float) -> go.Scatter:
-    xs, ys = _curves(nodes, layout, [(nodes.parents[i], i) for i in children], _descent)
-    line = {"color": colour, "width": width}
-    return go.Scatter(x=xs, y=ys, mode="lines", line=line, hoverinfo="skip", showlegend=False)
-
-
-def _links(table: Tensor, row: int, nodes: Nodes) -> list[tuple[int, int]]:
-    return [(i, j) for i, j in enumerate(table[row, : len(nodes.parents)].tolist()) if j >= 0]
-
-
-def _curves(
-    nodes: Nodes, layout: TreeLayout, links: Sequence[tuple[int, int]], curve: Callable[[Point, Point], list[Point]]
-) -> tuple[list[float | None], list[float | None]]:
-    """Coordinates of one curve for each link, None after each, as a plotly line takes them."""
+def _add_curves(
+    figure: go.Figure, nodes: pd.DataFrame, links: Iterable[tuple[int, int]], curve: Curve, **style: Any
+) -> None:
+    """One curve for each link, None after each, as a plotly line takes them."""
+    across, below = curve
+    x, depth = nodes["x"].to_numpy(), nodes["depth"].to_numpy()
     xs: list[float | None] = []
     ys: list[float | None] = []
-    for start, end in links:
-        points = curve((layout.x[start], nodes.depths[start]), (layout.x[end], nodes.depths[end]))
-        xs += [*(x for x, _ in points), None]
-        ys += [*(y for _, y in points), None]
-    return xs, ys
+    for i, j in links:
+        xs += [*(x[i] + (x[j] - x[i]) * across).tolist(), None]
+        ys += [*(depth[i] + (depth[j] - depth[i]) * ALONG + below).tolist(), None]
+    add_series(figure, nodes, xs, ys, mode="lines", **style)
 
 
-def _descent(start: Point, end: Point) -> list[Point]:
-    """From parent to child, upright at both ends, so that it clears the labels at the nodes' right."""
-    shares = [step / EDGE_STEPS for step in range(EDGE_STEPS + 1)]
-    return [(start[0] + (end[0] - start[0]) * t * t * (3 - 2 * t), start[1] + (end[1] - start[1]) * t) for t in shares]
-
-
-def _sag(start: Point, end: Point) -> list[Point]:
-    """From sibling to sibling, hanging below the labels between them."""
-    shares = [step / EDGE_STEPS for step in range(EDGE_STEPS + 1)]
-    return [(start[0] + (end[0] - start[0]) * t, start[1] + SAG * (1 - (2 * t - 1) ** 4)) for t in shares]
-
-
-def _framed(figure: go.Figure, nodes: Nodes, layout: TreeLayout, title: str, subtitle: str) -> go.Figure:
+def _framed(figure: go.Figure, nodes: pd.DataFrame, layout: TreeLayout, title: str, subtitle: str) -> go.Figure:
     """Labels, axes and size. Labels are annotations: their distance from a node is in pixels, as in the layout."""
-    radii = [_diameter(p) / 2 for p in nodes.probabilities]
-    for i, label in enumerate(layout.labels):
+    for x, depth, diameter, label in zip(layout.x, nodes["depth"], nodes["diameter"], layout.labels, strict=True):
         if label:
             figure.add_annotation(
-                x=layout.x[i],
-                y=nodes.depths[i],
+                x=x,
+                y=depth,
                 text=plotly_text(label),
                 showarrow=False,
                 xanchor="left",
-                xshift=radii[i] + LABEL_OFFSET - 1,  # an annotation pads its text by 1
+                xshift=diameter / 2 + LABEL_OFFSET - 1,  # an annotation pads its text by 1
                 font={"size": layout.font_size},
             )
-    deepest = max(nodes.depths)
+    deepest = int(nodes["depth"].max())
     spacing = LEVEL_HEIGHT if deepest <= 8 else DENSE_LEVEL_HEIGHT
     height = max(LEAST_HEIGHT, round(spacing * (deepest + 0.9)))
     apply_layout(figure, title, subtitle, height, footer=LEGEND_ROW, legend_drop=0, narrow=False)
@@ -403,8 +326,8 @@ def draw_mask(
     Raises:
         ValueError: a shape, a float mask that is not additive, no such row, or a number of labels that does not fit.
     """
-    nodes = row_of(tree, row, labels)
-    q, n = tree.width, len(nodes.parents)
+    nodes = nodes_of(tree, row, labels)
+    q, n = tree.width, len(nodes)
     if mask.ndim != 2 or mask.shape[0] != q or mask.shape[1] < q:
         raise ValueError(f"mask is {list(mask.shape)}; for this tree it must be [{q}, shown + {q}].")
     shown = mask.shape[1] - q
@@ -412,44 +335,33 @@ def draw_mask(
         raise ValueError(f"prefix_labels has {len(prefix_labels)} texts; mask shows {shown} prefix tokens.")
     visible = _visible(mask)[:n, : shown + n]
     prefix = [visible_text(label) for label in prefix_labels] or [f"prefix {i - shown}" for i in range(shown)]
-    names = [*prefix, *(f"{i} {label}" for i, label in enumerate(nodes.labels))]
+    names = [*prefix, *(f"{i} {label}" for i, label in enumerate(nodes["token"]))]
     ticks = [plotly_text(shortened(name, 12)) for name in names]
     kind = torch.where(torch.arange(shown + n) < shown, 1, 2)
-    figure = go.Figure(
-        go.Heatmap(
-            z=torch.where(visible, kind, 0).tolist(),
-            zmin=0,
-            zmax=2,
-            colorscale=[[0, HIDDEN], [1 / 3, HIDDEN], [1 / 3, SKY], [2 / 3, SKY], [2 / 3, BLUE], [1, BLUE]],
-            showscale=False,
-            xgap=1,
-            ygap=1,
-            customdata=[
-                [
-                    f"{plotly_text(names[shown + i])} {'sees' if seen else 'does not see'} {plotly_text(names[j])}"
-                    for j, seen in enumerate(seen_by_node)
-                ]
-                for i, seen_by_node in enumerate(visible.tolist())
-            ],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    )
-    keys = (("sees a prefix token", SKY), ("sees itself or an ancestor", BLUE), ("hidden", HIDDEN))
-    for name, colour in keys:
-        marker = {"symbol": "square", "size": 12, "color": colour, "line": {"width": 1, "color": EDGE}}
-        figure.add_trace(go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name))
-    share = visible[:, shown:].float().mean().item()
+    whole = [plotly_text(name) for name in names]
+    said = [
+        [f"{query} {'sees' if seen else 'does not see'} {key}" for key, seen in zip(whole, line, strict=True)]
+        for query, line in zip(whole[shown:], visible.tolist(), strict=True)
+    ]
+    colours = [[0, HIDDEN], [1 / 3, HIDDEN], [1 / 3, SKY], [2 / 3, SKY], [2 / 3, BLUE], [1, BLUE]]
+    style = {"zmin": 0, "zmax": 2, "colorscale": colours, "showscale": False, "xgap": 1, "ygap": 1}
+    cells = torch.where(visible, kind, 0).tolist()
+    figure = go.Figure(go.Heatmap(z=cells, customdata=said, hovertemplate="%{customdata}<extra></extra>", **style))
+    marker = {"symbol": "square", "size": 12, "line": {"width": 1, "color": EDGE}}
+    for name, colour in (("sees a prefix token", SKY), ("sees itself or an ancestor", BLUE), ("hidden", HIDDEN)):
+        add_series(figure, nodes, [None], [None], name=name, colour=colour, mode="markers", marker=marker)
     cell = max(11, min(26, 780 // n))
+    share = visible[:, shown:].float().mean()
     title = f"A node sees the prefix and its own branch: {share:.0%} of {n} {TIMES} {n} node pairs"
     header = HEADER_ROOM + COLUMN_LABELS
     subtitle = "Siblings never see one another."
     apply_layout(figure, title, subtitle, n * cell, header=header, footer=LEGEND_ROW, legend_drop=8, narrow=False)
     font = {"size": 11 if cell >= 15 else 9}
-    column = {"tickvals": list(range(shown + n)), "ticktext": ticks, "tickangle": -90, "side": "top"}
-    line = {"tickvals": list(range(n)), "ticktext": ticks[shown:], "autorange": "reversed", "scaleanchor": "x"}
+    column = {**named_ticks(ticks), "tickangle": -90, "side": "top"}
+    upright = {**named_ticks(ticks[shown:]), "autorange": "reversed", "scaleanchor": "x"}
     bare = {"tickfont": font, "showgrid": False, "zeroline": False, "ticks": "", "constrain": "domain"}
     figure.update_xaxes(range=[-0.5, shown + n - 0.5], title="key: prefix token, then node", **column, **bare)
-    figure.update_yaxes(title="query: node", **line, **bare)
+    figure.update_yaxes(title="query: node", **upright, **bare)
     figure.add_vline(x=shown - 0.5, line={"color": INK, "width": 1.5})
     return figure.update_layout(width=FIGURE_WIDTH, legend_itemsizing="constant")
 
