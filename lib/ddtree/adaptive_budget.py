@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -195,12 +195,14 @@ def measure_round_cost(
     topk_cap: int | None = None,
     temperature: float = 1.0,
     backend: str = "auto",
+    on_budget: Callable[[int, float], object] = lambda budget, ms: None,
 ) -> RoundCost:
-    """Time whole rounds at each budget on these models, for `AutoBudget`; a few seconds on a CPU.
+    """Time whole rounds at each budget on these models, for `AutoBudget`; seconds to a minute on a CPU.
 
     The prompts are decoded as one batch with each budget in turn, twice: the first time warms up, the medians are of
     the second. Costs that fall as the budget grows are noise and are smoothed. `budgets` start with 0, which is decoded
-    without the drafter and so gives the cost of plain decoding.
+    without the drafter and so gives the cost of plain decoding. `on_budget` gets each budget and the median
+    milliseconds of its rounds as soon as they are measured.
     """
     medians: dict[str, list[float]] = {}
     for timed in (False, True):
@@ -220,6 +222,7 @@ def measure_round_cost(
                 rounds = [step.stage_ms for step in max((answer.steps for answer in answers), key=len)]
                 for stage in STAGES:
                     medians.setdefault(stage, []).append(statistics.median(times[stage] for times in rounds))
+                on_budget(budget, sum(stages[-1] for stages in medians.values()))
     drafting = statistics.median(medians.pop("draft")[1:])  # budget 0 ran without the drafter; a tree cut to 0 did not
     undrafted = smoothed([sum(stages) for stages in zip(*medians.values(), strict=True)])
     return RoundCost(tuple(budgets), tuple(drafting + ms for ms in undrafted), baseline_ms=undrafted[0])

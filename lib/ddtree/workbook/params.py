@@ -191,6 +191,12 @@ class LiveParams(ModelParams):
     )
     max_new_tokens: int = Field(64, ge=1, le=4096, description="tokens generated for each prompt")
     repeats: int = Field(1, ge=1, le=100, description="measurements of each setting")
+    minutes: float = Field(
+        0.0,
+        ge=0,
+        le=1440,
+        description="limit of the measurement; it takes the prompts that fit, 1 at least; 0 is no limit",
+    )
     regression_prompts: int = Field(
         3, ge=0, le=1000, description="prompts whose greedy text must equal autoregressive decoding"
     )

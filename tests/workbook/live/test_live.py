@@ -145,7 +145,7 @@ def test_rounds_add_up_to_their_generation(measured: Measurements) -> None:
 def test_progress_is_one_line_for_each_prompt(pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     params = LiveParams(prompts=["5 1 3", "6 2"], temperatures=[0.0], extra_budgets=[], max_new_tokens=2, repeats=2)
     measure(pair, params, tmp_path / "generations.jsonl")
-    lines = capsys.readouterr().out.splitlines()
+    _warming_up, _expected, *lines = capsys.readouterr().out.splitlines()
     assert all(tells(line, f"prompt {done} 4") for done, line in enumerate(lines, start=1))
     assert len(lines) == 4
     assert tells(lines[-1], "0 s")

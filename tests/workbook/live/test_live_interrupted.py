@@ -179,7 +179,7 @@ def test_rerun_continues_after_the_last_generation(
     assert (found.prompts_done, found.stopped) == (3, "")
     printed = capsys.readouterr().out.splitlines()
     assert tells(printed[0], "generations.jsonl 1 3")
-    assert [tells(line, f"prompt {done} 3") for done, line in zip((2, 3), printed[1:], strict=True)] == [True, True]
+    assert [tells(line, f"prompt {done} 3") for done, line in zip((2, 3), printed[3:], strict=True)] == [True, True]
 
 
 def test_truncated_last_line_is_dropped_said_and_measured_again(

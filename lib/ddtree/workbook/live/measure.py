@@ -5,6 +5,7 @@ A prompt counts once every setting has decoded it, so an interrupted measurement
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -78,7 +79,10 @@ def measure(pair: Pair, params: LiveParams, record: Path) -> Measurements:
     """Decode every prompt with every setting and write each generation to `record` before the next.
 
     Settings are interleaved prompt by prompt and start at a different one each time, so a machine that slows down
-    slows all of them. All settings of one prompt share their coins. Prints one line per prompt.
+    slows all of them. All settings of one prompt share their coins. Prints one line per prompt, with the time left.
+
+    With `minutes` the measurement ends before the first prompt that would not fit, the costs and the warm-up counted;
+    one prompt is always measured. A run that ends so is complete.
 
     An unfinished `record` of the same parameters is continued. SIGINT, SIGTERM or an exception ends the measurement
     after the prompts that every setting has decoded, and `stopped` says why; if there is none it is raised.
@@ -87,13 +91,14 @@ def measure(pair: Pair, params: LiveParams, record: Path) -> Measurements:
     budgets: dict[Setting, int | AutoBudget] = {setting: setting.budget for setting in todo}
     lines = LiveRecord.open(record, pair, params)
     planned = params.repeats * len(params.prompts)
+    end = time.perf_counter() + 60 * params.minutes if params.minutes else math.inf
     stopped, auto = "", None
     try:
         with stoppable():
             if any(setting.auto for setting in todo):
                 auto = AutoBudget(lines.round_cost(lambda: _round_cost(pair, params)))
                 budgets |= {setting: auto for setting in todo if setting.auto}
-            _measure_missing(pair, params, budgets, lines)
+            _measure_missing(pair, params, budgets, lines, end)
     except (KeyboardInterrupt, Exception) as error:
         done = len(lines.rows()) // len(todo)
         if done == 0:
@@ -149,7 +154,7 @@ def sampling_at(params: LiveParams, temperature: float) -> SamplingParams:
 
 
 def _round_cost(pair: Pair, params: LiveParams) -> RoundCost:
-    print("measuring the cost of a round, for the budget auto", flush=True)
+    print(f"measuring the cost of a round at {len(COST_BUDGETS)} budgets, for the budget auto", flush=True)
     return measure_round_cost(
         pair.target,
         pair.drafter,
@@ -157,13 +162,14 @@ def _round_cost(pair: Pair, params: LiveParams) -> RoundCost:
         topk_cap=params.topk_cap,
         temperature=max(params.temperatures),
         backend=params.backend,
+        on_budget=lambda budget, ms: print(f"budget {budget}: {ms:.1f} ms a round", flush=True),
     )
 
 
 def _measure_missing(
-    pair: Pair, params: LiveParams, budgets: dict[Setting, int | AutoBudget], lines: LiveRecord
+    pair: Pair, params: LiveParams, budgets: dict[Setting, int | AutoBudget], lines: LiveRecord, end: float
 ) -> None:
-    """Measure what the record lacks; its lines are in the order of the plan."""
+    """Measure what the record lacks, in the order of the plan, without a prompt that would last beyond `end`."""
     todo = list(budgets)
     turns = [(repeat, index) for repeat in range(params.repeats) for index in range(len(params.prompts))]
     plan = [(turn, todo[(place + turn) % len(todo)]) for turn in range(len(turns)) for place in range(len(todo))]
@@ -171,8 +177,7 @@ def _measure_missing(
     if there:
         print(f"continuing {lines.path.name}: {there // len(todo)} of {len(turns)} prompts are there", flush=True)
     if there < len(plan):
-        for setting in todo:
-            _generation(pair, params, setting, budgets[setting], 0, seed=params.seed, tokens=WARM_UP_TOKENS)
+        _warm_up(pair, params, budgets, (len(plan) - there) // len(todo))
     began = time.perf_counter()
     for number, (turn, setting) in enumerate(plan[there:], start=there + 1):
         repeat, index = turns[turn]
@@ -181,9 +186,26 @@ def _measure_missing(
         answer = _generation(pair, params, setting, budgets[setting], index, seed=seed, tokens=params.max_new_tokens)
         lines.append(place | answer)
         if number % len(todo) == 0:
-            seconds = time.perf_counter() - began
-            left = seconds / (number - there) * (len(plan) - number)
-            print(f"prompt {turn + 1} of {len(turns)} · {seconds:.0f} s · about {left:.0f} s left", flush=True)
+            now = time.perf_counter()
+            a_prompt = (now - began) / (turn + 1 - there // len(todo))
+            fitting = min(len(turns) - turn - 1, int((end - now) // a_prompt) if end < math.inf else len(turns))
+            left = f"about {a_prompt * max(fitting, 0):.0f} s left"
+            print(f"prompt {turn + 1} of {len(turns)} · {now - began:.0f} s · {left}", flush=True)
+            if fitting <= 0 and turn + 1 < len(turns):
+                print(f"{turn + 1} of {len(turns)} prompts fit into {params.minutes:g} minutes", flush=True)
+                return
+
+
+def _warm_up(pair: Pair, params: LiveParams, budgets: dict[Setting, int | AutoBudget], prompts: int) -> None:
+    """A few tokens with every setting, so that what is made at first use is there; says how long `prompts` may take."""
+    print(f"warming up {len(budgets)} settings", flush=True)
+    seconds = 0.0
+    for setting, budget in budgets.items():
+        began = time.perf_counter()
+        _generation(pair, params, setting, budget, 0, seed=params.seed, tokens=WARM_UP_TOKENS)
+        seconds += time.perf_counter() - began
+    expected = seconds * params.max_new_tokens / WARM_UP_TOKENS
+    print(f"a prompt takes about {expected:.0f} s, {prompts} of them {expected * prompts:.0f} s", flush=True)
 
 
 def _generation(

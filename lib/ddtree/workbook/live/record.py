@@ -23,7 +23,7 @@ from ddtree.workbook.records import RecordError, append_jsonl, environment, writ
 
 # Parameters that are not part of a run's identity: they decide what is done with the measurement or after it.
 NOT_IDENTITY = {
-    *("out_dir", "bootstrap"),
+    *("out_dir", "bootstrap", "minutes"),
     *("regression_prompts", "regression_tokens", "diversity_samples", "diversity_tokens"),
 }
 
