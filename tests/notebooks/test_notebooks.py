@@ -1,9 +1,13 @@
 """The notebooks as they are committed, and run whole on tiny settings: record, report, figures and printed lines."""
 
 import ast
+import importlib.util
 import json
+import re
+import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -67,6 +71,20 @@ def test_each_parameter_has_a_type_and_a_comment(committed: nbformat.NotebookNod
         assert isinstance(statement, ast.AnnAssign), ast.unparse(statement)
         line = source.splitlines()[statement.lineno - 1]
         assert len(line.partition("  # ")[2]) > 5, line
+
+
+def test_commands_to_try_next_are_valid() -> None:
+    """Each `ddtree run` of the last cell names a notebook, parameters and files that exist."""
+    cells = nbformat.read(project_root() / "notebooks" / "02_kernel.ipynb", as_version=4).cells
+    (block,) = re.findall(r"```sh\n(.*?)```", cells[-1].source, re.DOTALL)
+    commands = [shlex.split(line) for line in block.splitlines()]
+    assert len(commands) == 3
+    for _, verb, stem, *options in commands:
+        assert verb == "run"
+        values = dict(option.split("=", 1) for flag, option in pairwise(options) if flag == "-p")
+        assert set(values) <= set(PARAMS[stem].model_fields)
+        files = [file for flag, file in pairwise(options) if flag == "-f"]
+        assert all((project_root() / file).is_file() for file in files)
 
 
 # Run whole
@@ -133,6 +151,16 @@ def test_kernel_record(kernel: Executed) -> None:
     assert [path[0] for path in metrics["path"]] == [0, 0]
     assert {backend["backend"]: backend["usable"] for backend in metrics["backends"]}["reference"] is True
     assert tells(kernel.printed, "KV path")
+
+
+@pytest.mark.model
+def test_kernel_is_launched_and_agrees_with_the_loop(kernel: Executed) -> None:
+    assert tells(kernel.printed, "node 0 coin child 1 running sum")
+    assert tells(kernel.printed, "node final coin draw")
+    ran = "fused kernel interpreter agrees loop" if importlib.util.find_spec("triton") else "Not run Triton"
+    assert tells(kernel.printed, ran)
+    assert tells(kernel.printed, "Not run CUDA cpu"), "the stock op has no CPU version"
+    assert tells(kernel.printed, "accept_index - 1 * 9 nodes")
 
 
 @pytest.mark.model
