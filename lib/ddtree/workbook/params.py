@@ -195,7 +195,7 @@ class LiveParams(ModelParams):
         0.0,
         ge=0,
         le=1440,
-        description="limit of the measurement; it takes the prompts that fit, 1 at least; 0 is no limit",
+        description="time for the measurement, which takes the prompts that fit; 0 is no limit",
     )
     regression_prompts: int = Field(
         3, ge=0, le=1000, description="prompts whose greedy text must equal autoregressive decoding"
