@@ -182,6 +182,11 @@ def test_coins_are_those_of_the_definition() -> None:
         assert finals[row].item() == coin(seed, prefix, 0)
 
 
+def test_coins_want_one_seed_and_one_prefix_a_request() -> None:
+    with pytest.raises(ValueError, match="seeds has 1 values and prefix_len 3"):
+        step_coins([5], [1, 2, 3], 4)
+
+
 def test_coins_lie_strictly_inside_zero_and_one() -> None:
     nodes, finals = step_coins(range(300), [0] * 300, 400)
     for coins in (nodes, finals):

@@ -165,7 +165,11 @@ def step_coins(
     length (tokens with KV before the round) and the node. A prefix only grows, so no two rounds of a request share a
     coin; no neighbour, batch position or tree width can shift one. Seeds count modulo 2^64. A server draws the same
     coins in a kernel (`ddtree.kernels.round_ops.coins_on_device`), so a served text can be replayed from its seed.
+
+    Raises ValueError where seeds and prefix lengths are not of as many requests.
     """
+    if len(seeds) != len(prefix_len):
+        raise ValueError(f"seeds has {len(seeds)} values and prefix_len {len(prefix_len)}; each has one a request.")
     lanes = np.arange(1, width + 2, dtype=np.uint64)  # the first is the final draw's
     requests = np.array([seed % 2**64 for seed in seeds], dtype=np.uint64)
     rounds = _mixed(_mixed(requests + GOLDEN) + np.asarray(prefix_len, dtype=np.uint64) * GOLDEN)
